@@ -83,7 +83,7 @@ def run() -> list[Any]:
 FAILED_MAILS = "status__exact=failed&queue=mail"
 
 
-def test_it_says_how_many_before(root: Visitor, history: list[int]) -> None:
+def test_the_question_shows_the_number_of_messages(root: Visitor, history: list[int]) -> None:
     page = ask(root, FAILED_MAILS)
     text = page.root.one(id="content-main").text
     assert text.startswith("7 ended messages of this list can be enqueued again, by status failed, queue mail. ")
@@ -91,7 +91,7 @@ def test_it_says_how_many_before(root: Visitor, history: list[int]) -> None:
     assert page.root.one("a", class_="closelink").attributes["href"] == f"{ATTEMPTS}?{FAILED_MAILS}"
 
 
-def test_a_job_enqueues_them_and_no_others(root: Visitor, history: list[int]) -> None:
+def test_the_job_enqueues_the_listed_messages_and_no_others(root: Visitor, history: list[int]) -> None:
     page = confirmed(root, FAILED_MAILS)
     [job] = Message.objects.all()
     assert job.task == JOB
@@ -126,7 +126,7 @@ def test_a_job_that_fails_on_its_way_has_done_whole_batches(
     assert made() == []
 
 
-def test_what_ended_after_the_question_is_not_meant(root: Visitor, history: list[int]) -> None:
+def test_messages_that_ended_after_the_question_are_left_out(root: Visitor, history: list[int]) -> None:
     page = ask(root, FAILED_MAILS)
     data = sent_with(page)
     send(queue="mail")
@@ -138,19 +138,21 @@ def test_what_ended_after_the_question_is_not_meant(root: Visitor, history: list
     assert made() == history
 
 
-def test_many_are_counted_up_to_a_limit(root: Visitor, history: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_messages_are_counted_up_to_a_limit(
+    root: Visitor, history: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reenqueue_page, "MOST", 5)
     assert ask(root, FAILED_MAILS).root.one(id="content-main").text.startswith("5+ ended messages ")
 
 
-def test_where_nothing_matches_there_is_no_button(root: Visitor, history: list[int]) -> None:
+def test_the_button_is_hidden_if_no_message_matches(root: Visitor, history: list[int]) -> None:
     assert ask(root, "queue=nobody").root.one(id="content-main").text.startswith("0 ended messages ")
     for query in ("queue=nobody", "duration__range__gte=soon"):
         assert ask(root, query).root.all("input", name="confirmed") == []
     assert ask(root, "nonsense=1").response.request["PATH_INFO"] == ATTEMPTS, "such a filter is none"
 
 
-def test_the_list_offers_it_with_its_filters_to_those_who_may(
+def test_the_list_offers_the_action_with_its_filters_to_permitted_users(
     visitor: Callable[..., Visitor], history: list[int]
 ) -> None:
     def links(visitor: Visitor) -> list[str]:
@@ -160,7 +162,7 @@ def test_the_list_offers_it_with_its_filters_to_those_who_may(
     assert not any(link.startswith(AGAIN) for link in links(visitor("view_attempt", "change_attempt")))
 
 
-def test_it_needs_both_permissions_a_post_and_a_token(
+def test_the_action_needs_both_permissions_a_post_and_a_token(
     root: Visitor, visitor: Callable[..., Visitor], history: list[int]
 ) -> None:
     data = {"confirmed": "yes", "newest": str(10**9)}
@@ -242,13 +244,13 @@ class TestFromOutside:
         assert Attempt.objects.filter(task=JOB).latest("id").status == "failed"
         assert made() == history
 
-    def test_one_that_waited_for_a_week(self, root: Visitor, clock: Clock) -> None:
+    def test_a_job_that_waited_for_a_week(self, root: Visitor, clock: Clock) -> None:
         confirmed(root, FAILED_MAILS)
         clock.advance(reenqueue_task.MAX_AGE + dt.timedelta(seconds=1))
         self.refused("older than 7 days")
 
     @pytest.mark.parametrize("change", [{"is_active": False}, {"is_staff": False}, None])
-    def test_one_of_somebody_who_is_nobody_any_more(self, root: Visitor, change: dict[str, bool] | None) -> None:
+    def test_a_job_of_a_deleted_or_demoted_user(self, root: Visitor, change: dict[str, bool] | None) -> None:
         confirmed(root, FAILED_MAILS)
         if change is None:
             User.objects.all().delete()
@@ -266,28 +268,28 @@ class TestSchedules:
     def schedule(self) -> None:
         Schedule.objects.create(name="mine", task=JOB, content=self.CONTENT, cron="* * * * *", next_at=0)
 
-    def test_the_form_refuses_it(self, root: Visitor) -> None:
+    def test_the_schedule_form_refuses_the_task(self, root: Visitor) -> None:
         given = {"name": "mine", "task": JOB, "args": "[]", "kwargs": '{"token": ""}', "cron": "* * * * *"}
         more = {"timezone": "UTC", "catch_up": "one", "queue": "default", "priority": "0", "max_attempts": "1"}
         answer = root.client.post("/admin/django_pgqueue/schedule/add/", {**given, **more})
         assert b"is an internal task of django_pgqueue, which no schedule can enqueue" in answer.content
         assert not Schedule.objects.exists()
 
-    def test_a_binding_refuses_it(self, root: Visitor) -> None:
+    def test_a_binding_refuses_the_task(self, root: Visitor) -> None:
         functions.exchange_declare(connection, "orders")
         given = {"exchange": "orders", "kind": "topic", "pattern": "#", "queue": "", "task": JOB, "priority": "0"}
         answer = root.client.post("/admin/django_pgqueue/binding/add/", given)
         assert answer.status_code == 200
         assert not Binding.objects.exists()
 
-    def test_it_is_not_fired(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_schedule_of_the_task_is_not_fired(self, caplog: pytest.LogCaptureFixture) -> None:
         self.schedule()
         Scheduler("default").look_if_due(connection)
         assert "schedule name=mine cannot be used and is paused" in caplog.text
         assert not Message.objects.exists()
         assert Schedule.objects.get().paused_at is not None
 
-    def test_nobody_runs_it_now(self) -> None:
+    def test_a_schedule_of_the_task_cannot_run_now(self) -> None:
         self.schedule()
         with pytest.raises(InvalidSchedule, match="internal task"):
             control.run_schedule("mine")
@@ -298,7 +300,9 @@ class TestSchedules:
         assert Attempt.objects.get(task=JOB).status == "failed", "SQL may enqueue it, and it does nothing"
         assert made() == []
 
-    def test_code_cannot_declare_it(self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def test_code_cannot_declare_the_schedule(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
         rule = every(dt.timedelta(minutes=1), kwargs={"token": ""})
         monkeypatch.setattr(registry, "scheduled", lambda: [replace(reenqueue_task.enqueue_again, schedule=rule)])
         Scheduler("default").look_if_due(connection)
@@ -306,7 +310,7 @@ class TestSchedules:
         assert not Schedule.objects.exists()
 
 
-def test_asking_again_and_again_does_not_multiply(root: Visitor, history: list[int]) -> None:
+def test_repeated_requests_do_not_multiply_messages(root: Visitor, history: list[int]) -> None:
     """What was enqueued again is left out, and so are the jobs that did it: each message has one that stands for it."""
     for _ in range(3):
         confirmed(root, "")
@@ -320,7 +324,7 @@ def test_asking_again_and_again_does_not_multiply(root: Visitor, history: list[i
     assert Message.objects.count() == 9
 
 
-def test_what_waits_or_has_ended_stands_for_what_it_was_made_of(root: Visitor, history: list[int]) -> None:
+def test_a_message_that_was_enqueued_again_before_is_skipped(root: Visitor, history: list[int]) -> None:
     confirmed(root, FAILED_MAILS)
     run()
     complete(claim("mail")[0])
@@ -331,5 +335,5 @@ def test_what_waits_or_has_ended_stands_for_what_it_was_made_of(root: Visitor, h
     assert run() == [{"enqueued_again": 1}]
 
 
-def test_its_path_is_what_waiting_jobs_are_stored_with() -> None:
+def test_the_path_of_the_task_is_the_one_that_waiting_jobs_name() -> None:
     assert reenqueue_page.JOB == JOB == reenqueue_task.enqueue_again.module_path

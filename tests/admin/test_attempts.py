@@ -35,7 +35,7 @@ def attempt_of(message_id: int) -> int:
     return Attempt.objects.get(message_id=message_id).pk
 
 
-def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
+def test_a_row_shows_the_main_columns(root: Visitor, clock: Clock) -> None:
     pk = send(channel="acme")
     clock.advance(90 * SECOND)
     fail(
@@ -64,7 +64,7 @@ def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
     }
 
 
-def test_waiting_begins_when_the_message_is_there_and_due(root: Visitor, clock: Clock) -> None:
+def test_waiting_time_begins_when_the_message_exists_and_is_due(root: Visitor, clock: Clock) -> None:
     for dequeue_at in (-(2**63), 0):
         send(dequeue_at=dequeue_at)
     send(delay_ms=4_000)
@@ -74,7 +74,7 @@ def test_waiting_begins_when_the_message_is_there_and_due(root: Visitor, clock: 
     assert root.open(ATTEMPTS).column("waited") == ["1.0 s", "5.0 s", "5.0 s"]
 
 
-def test_what_never_started_has_no_times_of_its_run(root: Visitor, clock: Clock) -> None:
+def test_an_attempt_that_never_started_has_no_run_times(root: Visitor, clock: Clock) -> None:
     functions.message_cancel(connection, [send()])
     [row] = root.open(ATTEMPTS).rows
     assert (row["status"], row["started at"], row["took"], row["waited"], row["error"]) == ("cancelled", *"----")
@@ -129,7 +129,7 @@ class TestFilters:
         assert page.column("message") == [str(failed)]
         assert page.chosen("status") == ["Failed"]
 
-    def test_by_whether_it_was_the_last(self, root: Visitor) -> None:
+    def test_by_whether_the_attempt_was_final(self, root: Visitor) -> None:
         send()
         retry(claim()[0], dequeue_at=0)
         done = claim()[0]
@@ -137,7 +137,7 @@ class TestFilters:
         assert root.open(ATTEMPTS, final__exact="0").column("status") == ["retried"]
         assert root.open(ATTEMPTS, final__exact="1").column("status") == ["succeeded"]
 
-    def test_by_the_days_on_which_it_finished(self, root: Visitor, clock: Clock) -> None:
+    def test_by_the_days_on_which_the_attempt_finished(self, root: Visitor, clock: Clock) -> None:
         clock.move_to(dt.datetime(2026, 11, 1, 23, 59, tzinfo=dt.UTC))
         before, inside = ended(clock=clock), ended(90, clock=clock)
         day = {"finished_at__range__gte_0": "2026-11-02", "finished_at__range__lte_0": "2026-11-02"}
@@ -145,7 +145,7 @@ class TestFilters:
         assert page.column("message") == [str(inside)]
         assert str(before) in root.open(ATTEMPTS, finished_at__range__lte_0="2026-11-01").column("message")
 
-    def test_by_how_long_it_took(self, root: Visitor, clock: Clock) -> None:
+    def test_by_the_duration_of_the_attempt(self, root: Visitor, clock: Clock) -> None:
         seconds = {"fast": 0.05, "half": 0.5, "slow": 5, "hour": 3600}
         sent = {name: ended(took, clock=clock) for name, took in seconds.items()}
         functions.message_cancel(connection, [send()])
@@ -160,7 +160,7 @@ class TestFilters:
         ):
             assert self.listed(root, sent, duration__range__gte=least, duration__range__lte=most) == found, least
 
-    def test_by_how_long_it_had_waited(self, root: Visitor, clock: Clock) -> None:
+    def test_by_the_waiting_time_of_the_message(self, root: Visitor, clock: Clock) -> None:
         """From when it was due, and not before it was there."""
         sent = {}
         for name, delay_ms, seconds in (
@@ -195,7 +195,7 @@ class TestFilters:
         assert page.chosen("duration") == ["1 s to 10 s"]
 
     @pytest.mark.parametrize("wrong", ["soon", "-1", "nan", "inf", "1e300"])
-    def test_a_nonsense_duration_is_told(self, root: Visitor, clock: Clock, wrong: str) -> None:
+    def test_an_invalid_duration_is_reported(self, root: Visitor, clock: Clock, wrong: str) -> None:
         ended(clock=clock)
         page = root.open(ATTEMPTS, duration__range__gte=wrong)
         assert page.rows == []
@@ -243,7 +243,7 @@ class TestWindow:
             clock.advance(dt.timedelta(hours=1))
         return sent
 
-    def test_a_filter_looks_at_the_newest_and_says_how_far(self, root: Visitor, many: list[int]) -> None:
+    def test_a_filter_searches_the_newest_attempts_and_shows_how_far(self, root: Visitor, many: list[int]) -> None:
         page = root.open(ATTEMPTS, queue="queue-0")
         assert page.column("message") == [str(many[4]), str(many[2])]
         assert page.notes == [
@@ -254,7 +254,7 @@ class TestWindow:
         ]
 
     @pytest.mark.usefixtures("many")
-    def test_a_search_for_a_task_does_as_well(self, root: Visitor) -> None:
+    def test_a_search_for_a_task_searches_the_newest_attempts(self, root: Visitor) -> None:
         page = root.open(ATTEMPTS, q="receipt")
         assert len(page.rows) == 3
         assert len(page.notes) == 1
@@ -263,19 +263,19 @@ class TestWindow:
         "query",
         ["", "o=1", "q={first}", "message_id={first}", "queue=queue-0&finished_at__range__gte_0=2026-01-01", "queue="],
     )
-    def test_where_an_index_leads_all_is_found(self, root: Visitor, many: list[int], query: str) -> None:
+    def test_a_filter_with_an_index_finds_all_attempts(self, root: Visitor, many: list[int], query: str) -> None:
         page = root.open(f"{ATTEMPTS}?{query.format(first=many[0])}")
         assert page.notes == []
         assert str(many[0]) in page.column("message") or query == "queue="
 
-    def test_a_short_history_is_looked_through_without_a_word(self, root: Visitor, clock: Clock) -> None:
+    def test_a_short_history_is_searched_completely_without_a_note(self, root: Visitor, clock: Clock) -> None:
         assert root.open(ATTEMPTS, queue="default").rows == []
         ended(clock=clock)
         assert root.open(ATTEMPTS, queue="default").notes == []
 
 
 class TestEnqueueAgain:
-    def test_ended_messages_are_enqueued_again_and_the_new_ids_told(self, root: Visitor) -> None:
+    def test_ended_messages_are_enqueued_again_and_the_new_ids_shown(self, root: Visitor) -> None:
         failed, done = send('{"n": 1}', queue="mail", priority=7), send('{"n": 2}')
         fail(claim("mail")[0])
         complete(claim()[0])
@@ -289,7 +289,7 @@ class TestEnqueueAgain:
         links = [link.attributes["href"] for link in page.root.one("ul", class_="messagelist").all("a")]
         assert links == [f"{MESSAGES}{message.pk}/change/" for message in made]
 
-    def test_an_attempt_that_was_not_the_last_is_passed_over(self, root: Visitor) -> None:
+    def test_an_attempt_that_is_not_final_is_skipped(self, root: Visitor) -> None:
         pk = send()
         retry(claim()[0], dequeue_at=0)
         attempt = attempt_of(pk)
@@ -302,7 +302,7 @@ class TestEnqueueAgain:
         ]
         assert Message.objects.count() == 1
 
-    def test_all_that_a_filter_finds_can_be_chosen(self, root: Visitor, clock: Clock) -> None:
+    def test_all_rows_of_a_filter_can_be_selected(self, root: Visitor, clock: Clock) -> None:
         for _ in range(55):
             ended(clock=clock, queue="mail")
         other = ended(clock=clock)
@@ -313,7 +313,9 @@ class TestEnqueueAgain:
         assert set(Message.objects.values_list("queue", flat=True)) == {"mail"}
         assert other
 
-    def test_a_row_that_the_queue_refuses_is_told_and_nothing_is_done(self, root: Visitor, clock: Clock) -> None:
+    def test_a_row_that_the_queue_refuses_is_reported_and_nothing_is_enqueued(
+        self, root: Visitor, clock: Clock
+    ) -> None:
         good, bad = ended(clock=clock), ended(clock=clock)
         sql("update pgqueue_attempt set priority = 9999 where message_id = %s", bad)
         page = root.act(ATTEMPTS, "enqueue_again", [attempt_of(good), attempt_of(bad)])
@@ -321,7 +323,7 @@ class TestEnqueueAgain:
         assert "priority" in page.said[0]
         assert Message.objects.count() == 0
 
-    def test_a_row_without_content_is_passed_over(self, root: Visitor, clock: Clock) -> None:
+    def test_an_attempt_without_content_is_skipped(self, root: Visitor, clock: Clock) -> None:
         pk = ended(clock=clock)
         sql("update pgqueue_attempt set content = null where message_id = %s", pk)
         assert root.act(ATTEMPTS, "enqueue_again", [attempt_of(pk)]).said[0].startswith("1 not enqueued again")

@@ -155,7 +155,7 @@ def looked_at(page: browser.Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("settled_by_people")
-def test_the_pages_look_decent_in_light_and_dark_and_on_narrow_screens(page: browser.Page) -> None:
+def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page) -> None:
     courier = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
     failed = Attempt.objects.get(status="failed").pk
@@ -231,7 +231,7 @@ def rows(page: browser.Page) -> int:
     return int(page.driver.execute_script("return document.querySelectorAll('#result_list tbody tr').length"))
 
 
-def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: browser.Page) -> None:
+def test_a_schedule_is_created_in_the_browser_and_a_mistake_is_shown(page: browser.Page) -> None:
     page.open(f"{SCHEDULES}add/")
     for name, text in {"name": "weekly", "task": REMIND, "cron": "whenever"}.items():
         page.find(f"[name={name}]").send_keys(text)
@@ -247,7 +247,7 @@ def test_a_schedule_is_made_in_the_browser_and_a_mistake_is_told(page: browser.P
 
 
 @pytest.mark.usefixtures("queue")
-def test_the_overview_is_refreshed_while_it_is_looked_at(page: browser.Page) -> None:
+def test_the_overview_refreshes_while_its_tab_is_visible(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)
     send(queue="brand-new")
@@ -263,7 +263,7 @@ def test_the_overview_is_refreshed_while_it_is_looked_at(page: browser.Page) -> 
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_hidden_tab_asks_for_nothing(page: browser.Page) -> None:
+def test_a_hidden_tab_sends_no_requests(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)
     wait_until(lambda: asked(page) > 0, "it asks")

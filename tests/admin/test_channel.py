@@ -31,7 +31,7 @@ def limits(name: str = "acme") -> tuple[int | None, int | None, int | None]:
 
 
 class TestList:
-    def test_each_is_listed_with_what_runs_and_waits(self, root: Visitor) -> None:
+    def test_each_channel_is_listed_with_its_message_counts(self, root: Visitor) -> None:
         set_channel("acme", max_concurrency=2, max_size=10)
         for _ in range(5):
             send(channel="acme")
@@ -43,14 +43,14 @@ class TestList:
         assert (rows["zoo"]["running"], rows["zoo"]["waiting"]) == ("1", "1")
         assert rows["zoo"]["state"] == "no limits set"
 
-    def test_what_has_ended_does_not_run_any_more_though_no_dequeue_has_seen_it(self, root: Visitor) -> None:
+    def test_an_ended_message_is_not_counted_as_running_before_the_next_dequeue(self, root: Visitor) -> None:
         send(channel="acme")
         [held] = claim()
         complete(held)
         assert Channel.objects.get().running == 1
         assert root.open(CHANNELS).rows[0]["running"] == "0"
 
-    def test_the_next_release_is_told_while_there_is_something_to_wait_for(self, root: Visitor) -> None:
+    def test_the_next_release_is_shown_while_a_message_waits_for_it(self, root: Visitor) -> None:
         set_channel("acme", release_interval=3600)
         send(channel="acme")
         claim()
@@ -75,7 +75,7 @@ class TestList:
         [row] = page.cells
         assert len(root.open(row["waiting"].one("a").attributes["href"]).rows) == 2
 
-    def test_of_many_that_wait_only_some_are_counted(self, root: Visitor) -> None:
+    def test_waiting_messages_are_counted_up_to_a_limit(self, root: Visitor) -> None:
         set_channel("acme")
         sql("""
             insert into pgqueue_message (dequeue_at, content, channel)
@@ -85,12 +85,12 @@ class TestList:
 
 
 class TestLimits:
-    def test_they_are_set_for_a_new_channel(self, root: Visitor) -> None:
+    def test_limits_are_set_for_a_new_channel(self, root: Visitor) -> None:
         answer = save(root, f"{CHANNELS}add/", name="acme", max_concurrency="5", release_interval_ms="200")
         assert answer.status_code == 302
         assert limits() == (5, None, 200)
 
-    def test_they_are_changed_and_taken_away(self, root: Visitor) -> None:
+    def test_limits_are_changed_and_removed(self, root: Visitor) -> None:
         set_channel("acme", max_concurrency=5, max_size=7)
         assert save(root, f"{CHANNELS}acme/change/", max_concurrency="6").status_code == 302
         assert limits() == (6, None, None)
@@ -106,21 +106,21 @@ class TestLimits:
     @pytest.mark.parametrize(
         "wrong", [{"max_concurrency": "-1"}, {"max_size": "x"}, {"release_interval_ms": "3000000000"}]
     )
-    def test_a_wrong_limit_is_told_beside_its_field(self, root: Visitor, wrong: dict[str, str]) -> None:
+    def test_a_wrong_limit_is_an_error_of_its_field(self, root: Visitor, wrong: dict[str, str]) -> None:
         set_channel("acme", max_concurrency=5)
         answer = save(root, f"{CHANNELS}acme/change/", **wrong)
         assert answer.status_code == 200
         assert "errorlist" in answer.content.decode()
         assert limits() == (5, None, None)
 
-    def test_a_name_that_can_not_be_is_told(self, root: Visitor) -> None:
+    def test_an_invalid_name_is_an_error_of_its_field(self, root: Visitor) -> None:
         answer = save(root, f"{CHANNELS}add/", name="x" * 256)
         assert "255" in answer.content.decode()
         assert not Channel.objects.exists()
 
 
 class TestRelease:
-    def test_empty_ones_are_gone_and_others_when_they_have_drained(self, root: Visitor) -> None:
+    def test_released_channels_disappear_when_they_are_drained(self, root: Visitor) -> None:
         set_channel("empty")
         send(channel="busy")
         claim()
@@ -131,14 +131,14 @@ class TestRelease:
         assert [row["state"] for row in root.open(CHANNELS).rows] == ["released"]
         assert LogEntry.objects.count() == 2
 
-    def test_its_page_says_since_when(self, root: Visitor) -> None:
+    def test_the_page_of_a_channel_shows_its_release_time(self, root: Visitor) -> None:
         send(channel="busy")
         claim()
         release_channel("busy")
         assert "released at" in root.open(f"{CHANNELS}busy/change/").root.text.lower()
 
 
-def test_who_may_only_look_sees_no_form_and_nobody_else_sees_anything(visitor: Callable[..., Visitor]) -> None:
+def test_viewers_see_no_form_and_other_users_see_nothing(visitor: Callable[..., Visitor]) -> None:
     set_channel("acme", max_concurrency=1)
     reader = visitor("view_channel")
     assert reader.open(CHANNELS).rows[0]["running"] == "0 of 1"

@@ -67,7 +67,7 @@ def test_a_new_time_ends_the_wait_for_other_jobs_and_a_new_priority_does_not(roo
     ("changes", "error"),
     [({"priority": "101"}, "priority"), ({"priority": ""}, "priority"), ({"dequeue_at": "soon"}, "dequeue_at")],
 )
-def test_nonsense_is_told_beside_its_field(root: Visitor, changes: dict[str, str], error: str) -> None:
+def test_an_invalid_value_is_an_error_of_its_field(root: Visitor, changes: dict[str, str], error: str) -> None:
     pk = send()
     answer = root.client.post(url(pk), {**root.open(url(pk)).form, **changes})
     assert answer.status_code == 200
@@ -75,7 +75,7 @@ def test_nonsense_is_told_beside_its_field(root: Visitor, changes: dict[str, str
     assert "It is ready: position 1" in answer.content.decode(), "the page is whole all the same"
 
 
-def test_what_a_worker_took_meanwhile_is_not_changed(root: Visitor) -> None:
+def test_a_message_that_a_worker_took_meanwhile_is_not_changed(root: Visitor) -> None:
     pk = send()
     values = root.open(url(pk)).form
     [held] = claim()
@@ -89,7 +89,7 @@ def test_what_a_worker_took_meanwhile_is_not_changed(root: Visitor) -> None:
     assert not LogEntry.objects.exists()
 
 
-def test_a_message_that_is_held_is_neither_moved_nor_prioritised(db: None) -> None:
+def test_a_locked_message_is_neither_rescheduled_nor_prioritised(db: None) -> None:
     pk = send()
     claim()
     assert not functions.message_prioritise(connection, pk, 9)
@@ -116,7 +116,7 @@ def test_cancel_is_pressed_asked_about_and_leads_to_the_history(root: Visitor) -
     assert page.column("status") == ["cancelled"]
 
 
-def test_what_runs_can_be_asked_to_stop(root: Visitor, clock: Clock) -> None:
+def test_a_running_message_can_be_asked_to_stop(root: Visitor, clock: Clock) -> None:
     pk = send()
     claim()
     assert root.open(url(pk)).buttons == ["Ask to stop…"]
@@ -127,7 +127,7 @@ def test_what_runs_can_be_asked_to_stop(root: Visitor, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("page", ["https://evil.example/", "//evil.example", "7/../../", ""])
-def test_nobody_is_led_elsewhere(root: Visitor, page: str) -> None:
+def test_a_request_cannot_redirect_to_another_site(root: Visitor, page: str) -> None:
     data = {"action": "run_now", "_selected_action": send(), "index": 0, "page": page}
     assert root.client.post(MESSAGES, data).url == MESSAGES  # type: ignore[attr-defined]
 

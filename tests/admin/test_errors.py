@@ -57,11 +57,11 @@ def lines(page: Page) -> list[dict[str, str]]:
     ]
 
 
-def test_no_errors_are_a_good_day(root: Visitor) -> None:
+def test_the_page_without_errors_has_a_note(root: Visitor) -> None:
     assert "No errors in the last 24 hours." in root.open(ERRORS).root.text
 
 
-def test_the_same_class_and_place_are_one_line_whatever_they_say(root: Visitor, clock: Clock) -> None:
+def test_errors_are_grouped_by_class_and_place(root: Visitor, clock: Clock) -> None:
     for number in range(3):
         failed(raised(ValueError, f"voucher {number} has expired <b>"))
         clock.advance(dt.timedelta(minutes=1))
@@ -78,7 +78,7 @@ def test_the_same_class_and_place_are_one_line_whatever_they_say(root: Visitor, 
     assert (found[0]["First"], found[0]["Last"]) == ("2026-01-09 12:00:00", "2026-01-09 12:02:00")
 
 
-def test_it_leads_to_the_newest_and_to_all_of_its_class(root: Visitor) -> None:
+def test_a_line_links_to_the_newest_attempt_and_to_all_of_its_class(root: Visitor) -> None:
     failed(raised(ValueError, "no"))
     failed(raised(KeyError, "no"))
     page = root.open(ERRORS)
@@ -87,7 +87,7 @@ def test_it_leads_to_the_newest_and_to_all_of_its_class(root: Visitor) -> None:
     assert root.open(every.attributes["href"]).column("error") == ["KeyError: 'no'"]
 
 
-def test_errors_without_a_class_and_lost_ones_have_lines_too(root: Visitor) -> None:
+def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor) -> None:
     failed("out of paper", queue="printer", task=None)
     send()
     claim(lock_ms=-1)
@@ -108,7 +108,7 @@ def test_the_time_is_chosen(root: Visitor, clock: Clock) -> None:
     assert "the last hour" in selected
 
 
-def test_of_one_queue(root: Visitor) -> None:
+def test_errors_can_be_filtered_by_queue(root: Visitor) -> None:
     failed("a", queue="a")
     failed("b", queue="b")
     page = root.open(ERRORS, queue="a")
@@ -128,7 +128,9 @@ def test_counts_over_time_are_drawn(clock: Clock, root: Visitor) -> None:
     assert root.open(ERRORS).root.one("svg", class_="pgqueue-spark").one("desc").text == "At most 2 in 1 h."
 
 
-def test_of_very_many_the_newest_are_looked_at_and_that_is_told(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_errors_are_searched_and_a_note_shows_it(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(errors, "MOST", 2)
     monkeypatch.setattr(errors, "GROUPS", 1)
     failed("one")
@@ -141,7 +143,7 @@ def test_of_very_many_the_newest_are_looked_at_and_that_is_told(root: Visitor, m
     ]  # fmt: skip
 
 
-def test_who_may_not_see_the_history_does_not_see_its_errors(visitor: Callable[..., Visitor], root: Visitor) -> None:
+def test_errors_need_the_permission_to_see_the_history(visitor: Callable[..., Visitor], root: Visitor) -> None:
     assert visitor("view_message", "view_overview", "see_content", "run_message").client.get(ERRORS).status_code == 403
     assert visitor("view_attempt").client.get(ERRORS).status_code == 200
     assert root.client.post(ERRORS).status_code == 405

@@ -62,7 +62,7 @@ def declare(pattern: str = "#") -> None:
 
 
 class TestExchanges:
-    def test_each_is_listed_with_the_number_of_its_bindings(self, root: Visitor, orders: To) -> None:
+    def test_exchanges_are_listed_with_the_number_of_bindings(self, root: Visitor, orders: To) -> None:
         orders.bind("#", queue="a")
         orders.bind("#", queue="b")
         To("a/b <i>").declare()
@@ -74,7 +74,7 @@ class TestExchanges:
         link = page.cells[1]["bindings"].one("a").attributes["href"]
         assert len(root.open(link).rows) == 2
 
-    def test_one_is_added_and_deleted_with_its_bindings(self, root: Visitor, orders: To) -> None:
+    def test_an_exchange_is_added_and_deleted_with_its_bindings(self, root: Visitor, orders: To) -> None:
         assert root.client.post(f"{EXCHANGES}add/", {"name": "invoices"}).status_code == 302
         orders.bind("#", queue="a")
         asks = root.open(f"{EXCHANGES}orders/delete/")
@@ -85,7 +85,7 @@ class TestExchanges:
         assert LogEntry.objects.count() == 2
 
     @pytest.mark.parametrize(("name", "said"), [("orders", "already"), ("x" * 256, "255 bytes"), ("", "required")])
-    def test_a_name_that_can_not_be_is_told(self, root: Visitor, name: str, said: str) -> None:
+    def test_an_invalid_name_is_an_error_of_its_field(self, root: Visitor, name: str, said: str) -> None:
         page = root.client.post(f"{EXCHANGES}add/", {"name": name})
         assert said in page.content.decode()
 
@@ -96,7 +96,7 @@ class TestBox:
         [*tables] = section.all("table")
         return [[cell.text for cell in row.all("td")] for table in tables for row in table.one("tbody").all("tr")]
 
-    def test_it_shows_who_would_get_a_message_and_why(self, root: Visitor, orders: To) -> None:
+    def test_the_box_shows_who_would_get_a_message_and_why(self, root: Visitor, orders: To) -> None:
         orders.bind("order.#", queue="books", priority=3)
         orders.bind("d$", queue="books", regex=True)
         orders.bind("order.*", task=subscribers.mail)
@@ -107,30 +107,30 @@ class TestBox:
         ]
         assert sql("select count(*) from pgqueue_message") == [(0,)], "asking changes nothing"
 
-    def test_a_key_that_reaches_nobody_is_told(self, root: Visitor) -> None:
+    def test_a_routing_key_without_a_matching_binding_is_noted(self, root: Visitor) -> None:
         assert root.open(ORDERS).notes == []
         page = root.open(ORDERS, routing_key="order.paid")
         assert page.notes == ["No binding matches: the exchange would drop a message with this routing key."]
 
-    def test_the_empty_key_is_a_key(self, root: Visitor, orders: To) -> None:
+    def test_the_empty_routing_key_is_valid(self, root: Visitor, orders: To) -> None:
         orders.bind("#", queue="all")
         orders.bind("", queue="none")
         assert [row[0] for row in self.ask(root, "")] == ["all", "none"]
 
     @pytest.mark.parametrize("key", ["x" * 256, "ä" * 200, "a\x00b"])
-    def test_a_key_that_can_not_be_is_told(self, root: Visitor, key: str) -> None:
+    def test_an_invalid_routing_key_is_an_error(self, root: Visitor, key: str) -> None:
         page = root.open(ORDERS, routing_key=key)
         assert errors(page)
         assert page.root.one("section", class_="pgqueue-route").all("table") == []
 
-    def test_what_is_asked_is_escaped(self, root: Visitor, orders: To) -> None:
+    def test_the_routing_key_is_escaped(self, root: Visitor, orders: To) -> None:
         orders.bind("<b>", queue="<i>")
         page = root.client.get(ORDERS, {"routing_key": "<b>"}).content.decode()
         assert "<b>" not in page
         assert "&lt;b&gt;" in page
         assert "&lt;i&gt;" in page
 
-    def test_who_may_view_exchanges_may_ask_and_nobody_else(self, visitor: LogIn, orders: To) -> None:
+    def test_the_box_needs_the_permission_to_view_exchanges(self, visitor: LogIn, orders: To) -> None:
         orders.bind("#", queue="all")
         assert len(self.ask(visitor("view_exchange"), "x")) == 1
         assert visitor("view_binding").client.get(ORDERS, {"routing_key": "x"}).status_code == 403
@@ -138,7 +138,7 @@ class TestBox:
         assert anybody.status_code == 403
         assert "all" not in anybody.content.decode()
 
-    def test_names_of_exchanges_may_be_anything(self, root: Visitor) -> None:
+    def test_an_exchange_may_have_any_name(self, root: Visitor) -> None:
         name = "a/b c?d&e=#%_ü"
         To(name).declare()
         To(name).bind("#", queue="all")
@@ -146,7 +146,7 @@ class TestBox:
 
 
 class TestBindings:
-    def test_each_is_listed_with_where_it_leads(self, root: Visitor, orders: To) -> None:
+    def test_each_binding_is_listed_with_its_target(self, root: Visitor, orders: To) -> None:
         orders.bind("order.#", queue="books", priority=3, max_attempts=None)
         orders.bind("d$", task=subscribers.mail, regex=True)
         declare()
@@ -160,7 +160,7 @@ class TestBindings:
         assert root.open(BINDINGS, q="books").column("pattern") == ["(no word)", "order.#"]
         assert root.open(BINDINGS, declared="code").column("queue") == ["declared"]
 
-    def test_one_is_added_changed_and_deleted(self, root: Visitor) -> None:
+    def test_a_binding_is_added_changed_and_deleted(self, root: Visitor) -> None:
         assert save(root, f"{BINDINGS}add/").status_code == 302
         binding = Binding.objects.get()
         assert (binding.pattern, binding.queue, binding.priority, binding.max_attempts, binding.declared) == (
@@ -174,7 +174,7 @@ class TestBindings:
         assert root.client.post(change_page(page="delete"), {"post": "yes"}).status_code == 302
         assert not Binding.objects.exists()
 
-    def test_a_task_brings_its_queue(self, root: Visitor) -> None:
+    def test_a_binding_takes_the_queue_of_its_task(self, root: Visitor) -> None:
         save(root, f"{BINDINGS}add/", task=subscribers.mail.module_path, queue="")
         assert Binding.objects.values_list("queue", "task").get() == ("mail", subscribers.mail.module_path)
 
@@ -196,7 +196,7 @@ class TestBindings:
             ({"pattern": "there"}, "binding exists already"),
         ],
     )
-    def test_what_can_not_be_is_told_and_nothing_is_saved(
+    def test_an_invalid_binding_is_an_error_and_nothing_is_saved(
         self, root: Visitor, orders: To, changes: dict[str, str], said: str
     ) -> None:
         orders.bind("there", queue="books")
@@ -205,7 +205,7 @@ class TestBindings:
         assert said in page.content.decode()
         assert Binding.objects.count() == 1
 
-    def test_what_the_code_declares_is_changed_there(self, root: Visitor) -> None:
+    def test_a_declared_binding_is_read_only(self, root: Visitor) -> None:
         declare()
         page = root.open(change_page("#"))
         assert page.fields["declared"].text == "in code"
@@ -214,7 +214,7 @@ class TestBindings:
         DECLARED.bindings.clear()
         assert root.client.post(change_page("#", "delete"), {"post": "yes"}).status_code == 302
 
-    def test_an_exchange_is_deleted_by_who_may_delete_its_bindings(self, visitor: LogIn, orders: To) -> None:
+    def test_deleting_an_exchange_needs_the_permission_to_delete_bindings(self, visitor: LogIn, orders: To) -> None:
         orders.bind("order.#", queue="books")
         url = f"{EXCHANGES}orders/delete/"
         assert visitor("delete_exchange").client.get(url).status_code == 403

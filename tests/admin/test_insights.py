@@ -127,11 +127,11 @@ def test_tables_name_queues_slow_tasks_and_errors(root: Visitor) -> None:
     assert figures(page)["started too late"] == "14.3%"
 
 
-def test_without_a_report_the_page_says_how_to_get_one(root: Visitor) -> None:
+def test_the_page_without_a_report_names_the_command_for_one(root: Visitor) -> None:
     assert "qpipeline report" in root.open(INSIGHTS).root.text
 
 
-def test_only_who_may_view_insights_sees_them(visitor: Callable[..., Visitor]) -> None:
+def test_insights_need_their_permission(visitor: Callable[..., Visitor]) -> None:
     assert visitor("view_message").client.get(INSIGHTS).status_code == 403
     assert visitor("view_reporthour").client.get(INSIGHTS).status_code == 200
 

@@ -62,7 +62,7 @@ def report(transactional_db: None) -> None:
 
 
 @pytest.mark.usefixtures("report")
-def test_insights_look_decent_and_fit_a_narrow_screen(page: browser.Page) -> None:
+def test_insights_are_readable_and_fit_a_narrow_screen(page: browser.Page) -> None:
     page.open(INSIGHTS)
     page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
     admin.looked_at(page, "insights")

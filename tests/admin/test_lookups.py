@@ -56,13 +56,13 @@ def own_parameters(model: type[Model], root: Visitor) -> set[str]:
     return {*(name for spec in specs for name in spec.expected_parameters()), *named, *page.parameters}
 
 
-def test_every_page_of_the_package_is_of_the_kind_that_refuses() -> None:
+def test_every_admin_page_of_the_package_refuses_lookups() -> None:
     assert len(PAGES) == 10
     assert all(isinstance(page, ReadOnlyAdmin) for page in PAGES.values())
 
 
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
-def test_only_the_filters_of_a_page_and_its_key_are_taken(root: Visitor, model: type[Model]) -> None:
+def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, model: type[Model]) -> None:
     """Asked of the page without the middleware, which takes most of the time of hundreds of requests."""
     own, user = own_parameters(model, root), root.client.get("/admin/").wsgi_request.user
     for name in [name for field in model._meta.get_fields() for name in lookups(field)]:  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_only_the_filters_of_a_page_and_its_key_are_taken(root: Visitor, model: 
 
 
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
-def test_what_is_refused_is_refused_beside_what_is_taken_too(root: Visitor, model: type[Model]) -> None:
+def test_a_refused_lookup_is_refused_beside_accepted_parameters(root: Visitor, model: type[Model]) -> None:
     for field in model._meta.get_fields():
         for more in ({"e": "1"}, {"q": "1"}, {"_popup": "1"}, {"_facets": "True"}, {"pk": "1"}, {"all": ""}):
             answer = root.client.get(list_of(model), {f"{field.name}__icontains": "4", **more})
@@ -101,7 +101,7 @@ def test_no_other_way_of_django_leads_to_a_column(root: Visitor, model: type[Mod
 
 
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
-def test_a_list_is_sorted_by_what_can_be_sorted_by(root: Visitor, model: type[Model]) -> None:
+def test_a_list_is_sorted_only_by_sortable_columns(root: Visitor, model: type[Model]) -> None:
     page: Any = LISTS[model]
     request = root.client.get(list_of(model)).wsgi_request
     shown = page.get_changelist_instance(request)
@@ -128,7 +128,7 @@ def secrets(db: None) -> None:
 
 
 @pytest.mark.usefixtures("secrets")
-def test_a_card_number_is_not_found_letter_by_letter(visitor: Callable[..., Visitor]) -> None:
+def test_content_cannot_be_guessed_letter_by_letter(visitor: Callable[..., Visitor]) -> None:
     """The same answer for what is in a row and for what is not."""
     clerk = visitor("view_message", "view_attempt", "run_message", "change_message", "cancel_message")
     columns = {

@@ -61,7 +61,7 @@ def attempt(**columns: object) -> int:
 
 
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
-def test_any_json_can_be_a_content(root: Visitor, content: str) -> None:
+def test_the_pages_show_any_json_content(root: Visitor, content: str) -> None:
     pk = message(content=content, headers=content, state=content, progress=content)
     assert root.open(MESSAGES).ids == [pk]
     shown = root.open(f"{MESSAGES}{pk}/change/").fields
@@ -72,7 +72,7 @@ def test_any_json_can_be_a_content(root: Visitor, content: str) -> None:
 
 
 @pytest.mark.parametrize("text", [EVIL, QUOTED, "", " ", "x" * 255, "a.b." + EVIL, "é\n\t\u202e", "%s {0} {{ x }}"])
-def test_any_text_can_be_a_name(root: Visitor, text: str) -> None:
+def test_the_pages_show_any_text_as_a_name(root: Visitor, text: str) -> None:
     names = {"queue": text or "q", "task": text, "channel": text, "worker": text}
     held = {"unlock_at": 1, "locked_at": "now"}
     pk = message(**names, **held, last_error=text, unique_key=text)
@@ -92,7 +92,7 @@ def test_any_text_can_be_a_name(root: Visitor, text: str) -> None:
 
 
 @pytest.mark.parametrize("time", TIMES)
-def test_any_time_can_stand_in_a_row(root: Visitor, time: str) -> None:
+def test_the_pages_show_any_time(root: Visitor, time: str) -> None:
     pk = message(created_at=time, locked_at=time, unlock_at=2**62, worker="w", cancel_requested_at=time)
     assert root.open(MESSAGES).ids == [pk]
     assert root.open(MESSAGES, status="running").ids == [pk]
@@ -105,7 +105,7 @@ def test_any_time_can_stand_in_a_row(root: Visitor, time: str) -> None:
 
 
 @pytest.mark.parametrize("number", [2_000_000_000, 0])
-def test_any_number_can_stand_in_a_row(root: Visitor, number: int) -> None:
+def test_the_pages_show_any_number(root: Visitor, number: int) -> None:
     pk = message(attempt=number, max_attempts=number, dequeue_at=-(2**63))
     assert root.open(MESSAGES).column("attempt") == [f"{number} of {number}"]
     assert root.open(f"{MESSAGES}{pk}/change/").form["dequeue_at"] == str(-(2**63))
@@ -126,7 +126,7 @@ NAMED = {
 
 @pytest.mark.parametrize("name", ["_0A", "a/b", "..", "é?#%00&x=1", "\"'<>", " ", "change"])
 @pytest.mark.parametrize("model", NAMED)
-def test_any_name_leads_to_its_page(root: Visitor, model: str, name: str) -> None:
+def test_a_row_of_any_name_links_to_its_page(root: Visitor, model: str, name: str) -> None:
     sql(NAMED[model], name)
     url = f"/admin/django_pgqueue/{model}/"
     [link] = {

@@ -54,7 +54,7 @@ def test_a_page_has_no_script_style_or_handler_inside_and_its_files_come_from_th
                 assert any(source.startswith(own) for own in DJANGOS_SCRIPTS), source
 
 
-def test_every_field_has_a_name_for_those_who_do_not_see_and_ids_are_used_once(pages: list[Page]) -> None:
+def test_every_field_has_an_accessible_name_and_ids_are_unique(pages: list[Page]) -> None:
     for page in pages:
         ids = [element.attributes["id"] for element in page.root.all() if "id" in element.attributes]
         assert len(ids) == len(set(ids)), sorted(ids)

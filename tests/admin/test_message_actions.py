@@ -49,7 +49,7 @@ class TestRunNow:
         assert page.said == [f"Not changed: 1 already ready ({first})."]
         assert due(first) == -5
 
-    def test_it_says_what_was_not_moved_and_why(self, root: Visitor) -> None:
+    def test_messages_that_were_not_moved_are_reported_with_reason(self, root: Visitor) -> None:
         scheduled, gone, running = send(delay_ms=HOUR_MS), send(queue="a"), send(queue="b")
         complete(claim("a")[0])
         claim("b")
@@ -63,7 +63,7 @@ class TestRunNow:
             ),
         ]
 
-    def test_what_changed_and_left_the_filtered_list_is_told_too(self, root: Visitor) -> None:
+    def test_a_message_that_left_the_filtered_list_is_reported(self, root: Visitor) -> None:
         pk = send()
         claim()
         page = root.act(f"{MESSAGES}?status=ready", "run_now", [pk])
@@ -71,7 +71,7 @@ class TestRunNow:
 
 
 class TestPostpone:
-    def test_it_asks_until_when(self, root: Visitor, clock: Clock) -> None:
+    def test_postpone_asks_for_the_new_time(self, root: Visitor, clock: Clock) -> None:
         pk = send()
         question = root.act(MESSAGES, "postpone", [pk])
         assert question.root.one("h1").text == "Postpone 1 message?"
@@ -88,19 +88,19 @@ class TestPostpone:
         root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="1 day")
         assert due(pk) == to_epoch_ms(clock.at) + 24 * HOUR_MS
 
-    def test_a_delay_that_there_is_not_is_asked_for_again(self, root: Visitor, clock: Clock) -> None:
+    def test_an_unknown_delay_is_asked_for_again(self, root: Visitor, clock: Clock) -> None:
         pk = send()
         again = root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="for ever")
         assert "Select a valid choice." in again.root.one("ul", class_="errorlist").text
         assert due(pk) == to_epoch_ms(clock.at)
 
-    def test_what_is_scheduled_for_later_is_not_brought_forward(self, root: Visitor, clock: Clock) -> None:
+    def test_a_message_scheduled_for_later_is_not_brought_forward(self, root: Visitor, clock: Clock) -> None:
         tomorrow = send(delay_ms=24 * HOUR_MS)
         page = root.confirm(root.act(MESSAGES, "postpone", [tomorrow]))
         assert page.said == [f"Not changed: 1 scheduled for later than that ({tomorrow})."]
         assert due(tomorrow) == to_epoch_ms(clock.at) + 24 * HOUR_MS
 
-    def test_what_runs_is_left_alone(self, root: Visitor) -> None:
+    def test_a_running_message_is_not_postponed(self, root: Visitor) -> None:
         running = send()
         claim()
         page = root.confirm(root.act(MESSAGES, "postpone", [running]))
@@ -108,7 +108,7 @@ class TestPostpone:
 
 
 class TestCancel:
-    def test_it_asks_first(self, root: Visitor) -> None:
+    def test_cancel_asks_for_confirmation(self, root: Visitor) -> None:
         sent = [send(task="tasks.<b>"), send(task=None, delay_ms=HOUR_MS)]
         question = root.act(MESSAGES, "cancel", sent)
         assert question.root.one("h1").text == "Cancel 2 messages?"
@@ -122,12 +122,12 @@ class TestCancel:
         assert Message.objects.count() == 0
         assert set(Attempt.objects.values_list("message_id", "status")) == {(pk, "cancelled") for pk in sent}
 
-    def test_the_question_can_be_left(self, root: Visitor) -> None:
+    def test_the_question_can_be_declined(self, root: Visitor) -> None:
         pk = send(queue="mail")
         question = root.act(f"{MESSAGES}?queue=mail", "cancel", [pk])
         assert question.root.one("a", class_="closelink").attributes["href"] == f"{MESSAGES}?queue=mail"
 
-    def test_what_runs_is_asked_to_stop_and_what_has_ended_is_told(self, root: Visitor) -> None:
+    def test_running_messages_are_asked_to_stop_and_ended_ones_are_reported(self, root: Visitor) -> None:
         running, waiting, ended = send(queue="a"), send(), send(queue="b")
         claim("a")
         question = root.act(MESSAGES, "cancel", [running, waiting, ended])
@@ -139,10 +139,10 @@ class TestCancel:
         ]
         assert Message.objects.get(pk=running).cancel_requested_at is not None
 
-    def test_what_expired_is_cancelled(self, root: Visitor) -> None:
+    def test_a_message_with_an_expired_lock_is_cancelled(self, root: Visitor) -> None:
         assert root.confirm(root.act(MESSAGES, "cancel", [expired()])).said == ["1 message cancelled."]
 
-    def test_all_that_a_filter_finds_can_be_chosen(self, root: Visitor) -> None:
+    def test_all_rows_of_a_filter_can_be_selected(self, root: Visitor) -> None:
         mails = [send(queue="mail") for _ in range(60)]
         other = send()
         url = f"{MESSAGES}?queue=mail"
@@ -170,7 +170,9 @@ class TestCancel:
         page = root.act(MESSAGES, "cancel", [])
         assert page.said == ["Items must be selected in order to perform actions on them. No items have been changed."]
 
-    def test_no_more_than_a_list_shows_is_changed_at_once(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_action_changes_at_most_the_rows_that_a_list_shows(
+        self, root: Visitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         assert actions.MOST == CappedPaginator.CAP
         monkeypatch.setattr(actions, "MOST", 3)
         sent = [send(delay_ms=HOUR_MS) for _ in range(5)]
@@ -178,7 +180,7 @@ class TestCancel:
         assert page.said == ["3 messages made ready to run now.", "The action took only the first 3 rows."]
 
 
-def test_what_a_worker_takes_between_the_look_and_the_change_is_told(clock: Clock) -> None:
+def test_messages_that_a_worker_takes_before_the_change_are_reported(clock: Clock) -> None:
     pk = send()
     claim(lock_ms=1_000)
     # Seen at a time when the lock has run out; the database's own clock says that it has not.
@@ -187,7 +189,7 @@ def test_what_a_worker_takes_between_the_look_and_the_change_is_told(clock: Cloc
     assert outcome.passed == {"waiting for another worker, because its worker is gone": [pk]}
 
 
-def test_many_ids_are_not_all_named() -> None:
+def test_a_long_list_of_ids_is_shortened() -> None:
     assert actions.listed(list(range(1, 13))) == "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, …"
 
 
@@ -199,7 +201,7 @@ class TestTooLong:
         monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_lock_that_somebody_keeps_does_not_keep_the_admin(self, root: Visitor) -> None:
+    def test_a_row_lock_of_another_session_does_not_block_the_admin(self, root: Visitor) -> None:
         pk = send(delay_ms=HOUR_MS)
         act = {"action": "run_now", "_selected_action": [pk], "index": 0}
         asks: list[Callable[[], Any]] = [
@@ -216,7 +218,7 @@ class TestTooLong:
             assert "was cancelled. Nothing was changed." in page.said[0]
             assert page.column("status") == ["scheduled"]
 
-    def test_the_transaction_around_keeps_its_own_settings(self, root: Visitor) -> None:
+    def test_the_surrounding_transaction_keeps_its_settings(self, root: Visitor) -> None:
         before = sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')")
         root.open(MESSAGES)
         assert sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')") == before

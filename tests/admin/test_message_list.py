@@ -51,7 +51,7 @@ def test_the_list_can_be_narrowed_to_a_status(root: Visitor, four: dict[str, int
     assert root.open(MESSAGES, status="lost").ids == []
 
 
-def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
+def test_a_row_shows_the_main_columns(root: Visitor, clock: Clock) -> None:
     sign_in(queues=["mail"])
     pk = send(queue="mail", channel="acme", priority=7)
     assert retry(claim("mail")[0], ValueError("The line\nis busy")) == "retried"
@@ -75,7 +75,7 @@ def test_a_row_tells_all_that_matters(root: Visitor, clock: Clock) -> None:
     }
 
 
-def test_a_raw_message_is_called_one_and_misses_no_worker(root: Visitor, db: None) -> None:
+def test_a_raw_message_is_marked_and_needs_no_worker(root: Visitor, db: None) -> None:
     """Its consumers do not sign in."""
     send(task=None, max_attempts=None, queue="mail")
     [row] = root.open(MESSAGES).rows
@@ -88,7 +88,7 @@ def test_the_newest_come_first_and_ids_can_be_sorted_the_other_way(root: Visitor
     assert root.open(MESSAGES, o="1").ids == sent
 
 
-def test_what_waits_is_shown_in_the_order_in_which_it_is_taken(root: Visitor, clock: Clock) -> None:
+def test_waiting_messages_are_listed_in_the_order_of_dequeue(root: Visitor, clock: Clock) -> None:
     late = send(priority=0, dequeue_at=0)
     first = send(priority=5)
     early = send(priority=0, dequeue_at=-(2**63))
@@ -104,7 +104,7 @@ def test_no_column_is_marked_as_the_order_of_a_line(root: Visitor, db: None) -> 
         assert [head.one(class_="text").text.lower() for head in heads] == marked, asked
 
 
-def test_what_runs_is_shown_by_the_end_of_its_lock(root: Visitor, clock: Clock) -> None:
+def test_running_messages_are_listed_by_the_end_of_their_lock(root: Visitor, clock: Clock) -> None:
     for queue in ("long", "short"):
         send(queue=queue)
     [long], [short] = claim("long", lock_ms=HOUR_MS), claim("short", lock_ms=1_000)
@@ -112,7 +112,7 @@ def test_what_runs_is_shown_by_the_end_of_its_lock(root: Visitor, clock: Clock) 
 
 
 class TestQueues:
-    def test_all_queues_are_offered_and_one_can_be_chosen(self, root: Visitor) -> None:
+    def test_the_filter_offers_all_queues(self, root: Visitor) -> None:
         mail, _, busy = send(queue="mail"), send(queue="default"), send(queue="busy")
         claim("busy")
         page = root.open(MESSAGES, queue="busy")
@@ -120,7 +120,7 @@ class TestQueues:
         assert page.ids == [busy]
         assert root.open(MESSAGES, queue="mail").ids == [mail]
 
-    def test_many_queues_are_not_all_offered_but_any_can_be_typed(self, root: Visitor) -> None:
+    def test_of_many_queues_some_are_offered_and_any_can_be_typed(self, root: Visitor) -> None:
         for number in range(CHOICES + 5):
             send(queue=f"tenant-{number:03}")
         page = root.open(MESSAGES)
@@ -130,7 +130,7 @@ class TestQueues:
         assert chosen.column("queue") == ["tenant-024 no worker"]
         assert chosen.chosen("queue") == ["tenant-024"]
 
-    def test_a_queue_that_nobody_works_on_is_told(self, root: Visitor) -> None:
+    def test_a_queue_without_a_worker_is_marked(self, root: Visitor) -> None:
         send(queue="mail")
         [queue] = [row["queue"] for row in root.open(MESSAGES).cells]
         assert queue.text == "mail no worker"
@@ -148,14 +148,14 @@ class TestQueues:
             (["mail"], ("mail",), False),
         ],
     )
-    def test_a_worker_serves_what_it_said(
+    def test_a_worker_serves_the_queues_that_it_registered(
         self, root: Visitor, queues: list[str] | None, exclude: tuple[str, ...], served: bool
     ) -> None:
         send(queue="mail")
         sign_in(queues=queues, exclude=exclude)
         assert root.open(MESSAGES).column("queue") == ["mail" if served else "mail no worker"]
 
-    def test_a_worker_that_has_been_silent_for_a_minute_does_not_count(self, root: Visitor, clock: Clock) -> None:
+    def test_a_worker_not_seen_for_a_minute_does_not_count(self, root: Visitor, clock: Clock) -> None:
         send(queue="mail")
         sign_in()
         clock.advance(MINUTE)
@@ -207,12 +207,12 @@ class TestSearch:
         send(task="a.b")
         assert root.open(MESSAGES, q=text).ids == []
 
-    def test_nul_is_refused_in_words(self, root: Visitor) -> None:
+    def test_a_search_with_a_null_character_is_an_error(self, root: Visitor) -> None:
         assert "Null characters are not allowed." in root.open(MESSAGES, q="\x00").said
 
 
 class TestCount:
-    def test_many_are_counted_up_to_a_cap_and_pages_end_there(self, root: Visitor) -> None:
+    def test_messages_are_counted_up_to_a_limit_and_pages_end_there(self, root: Visitor) -> None:
         sql("insert into pgqueue_message (dequeue_at, content) select 0, '{}' from generate_series(1, 10100)")
         ids = [pk for (pk,) in sql("select id from pgqueue_message order by id desc limit 10000")]
         page = root.open(MESSAGES)
@@ -246,7 +246,7 @@ def _refuse(*columns: str) -> Callable[..., object]:
     return look
 
 
-def test_what_ends_between_two_looks_is_simply_not_there(root: Visitor, db: None) -> None:
+def test_a_message_that_ends_between_two_queries_is_left_out(root: Visitor, db: None) -> None:
     kept, gone = send(), send()
 
     def end_it(execute: Callable[..., object], statement: str, *more: object) -> object:
@@ -284,7 +284,7 @@ class TestRanges:
     def open(self, root: Visitor, **limits: str) -> Page:
         return root.open(MESSAGES, **{f"dequeue_at__range__{name}": value for name, value in limits.items()})
 
-    def test_a_date_without_a_time_means_all_of_the_day(self, root: Visitor) -> None:
+    def test_a_date_without_a_time_means_the_whole_day(self, root: Visitor) -> None:
         day = {"gte_0": "2026-11-02", "gte_1": "", "lte_0": "2026-11-02", "lte_1": ""}
         assert self.found(self.open(root, **day)) == {"noon", "last"}
 
@@ -308,14 +308,16 @@ class TestRanges:
             ({"lte_0": "2026-02-01", "lte_1": "25:00"}, "Enter a valid time."),
         ],
     )
-    def test_nonsense_is_told_and_finds_nothing(self, root: Visitor, limits: dict[str, str], error: str) -> None:
+    def test_an_invalid_time_is_reported_and_matches_nothing(
+        self, root: Visitor, limits: dict[str, str], error: str
+    ) -> None:
         page = self.open(root, **limits)
         assert page.ids == []
         assert page.said == [f"Filter dequeue at: {error}"]
         assert error in page.filter("dequeue at").text
 
     @pytest.mark.parametrize("date", ["0001-01-01", "9999-12-31"])
-    def test_the_ends_of_the_calendar_can_be_asked_for(self, root: Visitor, date: str) -> None:
+    def test_ranges_may_reach_the_ends_of_the_calendar(self, root: Visitor, date: str) -> None:
         assert len(self.open(root, gte_0="0001-01-01").ids) == 5
         assert len(self.open(root, lte_0="9999-12-31").ids) == 5
         assert self.open(root, gte_0=date).response.status_code == 200
@@ -329,7 +331,7 @@ class TestRanges:
         assert hidden == {"queue": "default", "q": "send"}
         assert form.one("form").attributes["method"] == "get"
 
-    def test_it_goes_together_with_a_status(self, root: Visitor, clock: Clock) -> None:
+    def test_a_range_combines_with_a_status(self, root: Visitor, clock: Clock) -> None:
         clock.move_to(dt.datetime(2026, 11, 2, 13, tzinfo=dt.UTC))
         page = root.open(MESSAGES, status="scheduled", dequeue_at__range__lte_0="2026-11-02")
         assert self.found(page) == {"last"}
@@ -346,7 +348,7 @@ class TestRanges:
         self.sent["summer"] = self.at(2026, 4, 23, 22, 30)
         assert "summer" in self.found(self.open(root, gte_0="2026-04-24"))
 
-    def test_created_at_can_be_asked_for_too(self, root: Visitor) -> None:
+    def test_created_at_has_a_range_filter_too(self, root: Visitor) -> None:
         sql("update pgqueue_message set created_at = '2020-02-02 10:00Z' where id = %s", self.sent["noon"])
         day = {"created_at__range__gte_0": "2020-02-02", "created_at__range__lte_0": "2020-02-02"}
         assert self.found(root.open(MESSAGES, **day)) == {"noon"}

@@ -20,7 +20,7 @@ def fields(root: Visitor, pk: int) -> dict[str, Element]:
     return root.open(f"{MESSAGES}{pk}/change/").fields
 
 
-def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Clock) -> None:
+def test_the_page_shows_everything_about_a_waiting_message(root: Visitor, clock: Clock) -> None:
     sign_in()
     pk = send(
         '{"args": [1, {"deep": "<b>é</b>"}], "kwargs": {}}', channel="acme", headers='{"trace": "abc"}', delay_ms=90_000
@@ -52,7 +52,7 @@ def test_it_shows_everything_about_a_message_that_waits(root: Visitor, clock: Cl
     assert root.open(f"{MESSAGES}{pk}/change/").form["dequeue_at"].startswith(due)
 
 
-def test_it_shows_version_and_max_lost_where_they_are_set(root: Visitor, clock: Clock) -> None:
+def test_the_page_shows_version_and_max_lost_if_they_are_set(root: Visitor, clock: Clock) -> None:
     pk = functions.enqueue(
         connection, functions.NewMessage(content="{}", task="t", max_attempts=2, max_lost=3, version="2024.10.1")
     ).id
@@ -60,7 +60,7 @@ def test_it_shows_version_and_max_lost_where_they_are_set(root: Visitor, clock: 
     assert (shown["version"].text, shown["attempt"].text) == ("2024.10.1", "0 of 2, 0 of 3 lost")
 
 
-def test_one_that_is_left_to_a_later_version_says_so(root: Visitor, clock: Clock) -> None:
+def test_the_page_shows_that_a_message_waits_for_a_later_version(root: Visitor, clock: Clock) -> None:
     pk = functions.enqueue(connection, functions.NewMessage(content="{}", task="t", version="2024.10.1")).id
     [held] = claim()
     functions.message_park(connection, [(held, "Version 2 has enqueued it.")], worker=held.worker, unknown=False)
@@ -71,12 +71,12 @@ def test_one_that_is_left_to_a_later_version_says_so(root: Visitor, clock: Clock
     )
 
 
-def test_json_is_set_in_lines_and_what_is_empty_in_it_stands_in_one(root: Visitor, db: None) -> None:
+def test_json_is_indented_and_empty_values_stay_on_one_line(root: Visitor, db: None) -> None:
     content = fields(root, send('{"args": [], "kwargs": {"not \\n": "[\\n]"}}'))["content"].one("pre")
     assert content.raw_text == '{\n    "args": [],\n    "kwargs": {\n        "not \\n": "[\\n]"\n    }\n}'
 
 
-def test_a_message_that_runs_says_who_holds_it_until_when(root: Visitor, clock: Clock) -> None:
+def test_the_page_of_a_running_message_shows_its_worker_and_lock(root: Visitor, clock: Clock) -> None:
     pk = send()
     [held] = claim(lock_ms=60_000)
     functions.message_progress(connection, held, '{"done": 0.5}')
@@ -105,7 +105,7 @@ def test_a_retried_message_shows_its_attempts_with_links(root: Visitor, clock: C
     assert root.open(link).fields["message"].text == str(pk)
 
 
-def test_of_very_many_attempts_the_last_are_shown(root: Visitor, clock: Clock) -> None:
+def test_only_the_last_attempts_of_many_are_shown(root: Visitor, clock: Clock) -> None:
     pk = send(max_attempts=100)
     for _ in range(52):
         retry(claim()[0], dequeue_at=0)
@@ -115,7 +115,7 @@ def test_of_very_many_attempts_the_last_are_shown(root: Visitor, clock: Clock) -
     assert len(root.open(all_of_them, p=2).rows) == 2
 
 
-def test_a_very_large_content_is_cut_off_and_says_so(root: Visitor, db: None) -> None:
+def test_very_large_content_is_truncated_with_a_note(root: Visitor, db: None) -> None:
     pk = send('{"text": "' + "x" * 3_000_000 + '"}')
     page = root.open(f"{MESSAGES}{pk}/change/")
     content = page.fields["content"]
@@ -124,7 +124,7 @@ def test_a_very_large_content_is_cut_off_and_says_so(root: Visitor, db: None) ->
     assert len(page.response.content) < 200_000
 
 
-def test_a_message_that_has_ended_leads_to_its_history(root: Visitor, db: None) -> None:
+def test_the_page_of_an_ended_message_redirects_to_its_history(root: Visitor, db: None) -> None:
     pk = send()
     send()
     complete(claim()[0])
@@ -135,7 +135,7 @@ def test_a_message_that_has_ended_leads_to_its_history(root: Visitor, db: None) 
     assert page.said == [f"Message {pk} is not in the queue (any more). Its attempts in the history:"]
 
 
-def test_who_may_not_see_the_history_is_not_led_there(visitor: Callable[..., Visitor]) -> None:
+def test_the_redirect_to_the_history_needs_its_permission(visitor: Callable[..., Visitor]) -> None:
     pk = send()
     retry(claim()[0], dequeue_at=0)
     clerk = visitor("view_message")

@@ -53,13 +53,13 @@ def numbers(root: Visitor, queue: str = "default") -> dict[str, str]:
     return {name: row[name] for name in ("Ready", "Oldest", "Scheduled", "Running", "Failed, 24 h")}
 
 
-def test_an_empty_queue_says_that_it_is_empty(root: Visitor) -> None:
+def test_the_overview_of_an_empty_queue_has_a_note(root: Visitor) -> None:
     page = root.open(OVERVIEW)
     assert queues(page) == {}
     assert "No message waits or runs, and none has ended in the last 4 hours." in page.root.text
 
 
-def test_it_counts_what_waits_runs_and_has_failed(root: Visitor, clock: Clock) -> None:
+def test_the_overview_counts_waiting_running_and_failed_messages(root: Visitor, clock: Clock) -> None:
     sign_in()
     for _ in range(2):
         send()
@@ -89,7 +89,7 @@ def test_a_number_leads_to_the_list_that_it_counts(root: Visitor) -> None:
     assert len(root.open(scheduled).ids) == 1
 
 
-def test_what_failed_a_day_ago_does_not_count(root: Visitor, clock: Clock) -> None:
+def test_failures_older_than_a_day_are_not_counted(root: Visitor, clock: Clock) -> None:
     for _ in range(2):
         send()
         fail(claim()[0])
@@ -98,13 +98,13 @@ def test_what_failed_a_day_ago_does_not_count(root: Visitor, clock: Clock) -> No
     assert numbers(root)["Failed, 24 h"] == "1"
 
 
-def test_a_message_that_jumps_the_queue_is_as_old_as_it_is_there(root: Visitor, clock: Clock) -> None:
+def test_the_age_of_a_message_counts_from_its_enqueue_at_the_earliest(root: Visitor, clock: Clock) -> None:
     send(dequeue_at=-(2**63))
     clock.advance(dt.timedelta(seconds=30))
     assert numbers(root)["Oldest"] == "30 s"
 
 
-def test_large_numbers_are_cut_and_that_is_told(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_numbers_are_capped_with_a_note(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MOST", 3)
     for _ in range(4):
         send()
@@ -122,7 +122,7 @@ def test_large_numbers_are_cut_and_that_is_told(root: Visitor, monkeypatch: pyte
     assert row["Running"] == "4+"
 
 
-def test_many_queues_are_counted_less_far_each_and_not_all_are_shown(
+def test_many_queues_share_the_counting_limit_and_not_all_are_shown(
     root: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counts, "QUEUES", 3)
@@ -135,7 +135,7 @@ def test_many_queues_are_counted_less_far_each_and_not_all_are_shown(
     assert page.notes == ["There are more queues than these."]
 
 
-def test_a_queue_without_a_worker_and_a_paused_one_say_so(root: Visitor) -> None:
+def test_a_queue_without_a_worker_and_a_paused_queue_are_marked(root: Visitor) -> None:
     sign_in(queues=["mail"])
     send(queue="mail")
     send(queue="slow")
@@ -159,7 +159,7 @@ def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None
     assert warning.text == "Worker gone <b> has not renewed its row for 10 min: it died, or cannot reach the database."
 
 
-def test_who_listens_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -> None:
+def test_a_listener_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -> None:
     sign_in("died listening", tasks=False)
     clock.advance(dt.timedelta(minutes=5))
     sign_in("listener", queues=["raw"], tasks=False, slots=9)
@@ -169,7 +169,7 @@ def test_who_listens_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) 
     assert "has not renewed its row" not in text
 
 
-def test_the_next_schedules_are_listed_for_those_who_may_see_them(
+def test_the_next_schedules_are_listed_for_permitted_users(
     root: Visitor, visitor: Callable[..., Visitor], clock: Clock
 ) -> None:
     sql(
@@ -222,7 +222,9 @@ class TestChannels:
         }  # fmt: skip
         assert numbers(root, "other")["Scheduled"] == "1"
 
-    def test_many_are_cut_and_that_is_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_large_numbers_of_channels_are_capped_with_a_note(
+        self, root: Visitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         sign_in()
         monkeypatch.setattr(counts, "ALTOGETHER", 60)
         for _ in range(11):
@@ -233,7 +235,7 @@ class TestChannels:
         assert numbers(root)["Ready"] == "10+"
         assert numbers(root)["Scheduled"] == "10+"
 
-    def test_of_very_many_lanes_some_are_looked_at(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_some_of_very_many_lanes_are_read(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
         sign_in()
         monkeypatch.setattr(counts, "MAX_LANES", 3)
         for number in range(6):
@@ -257,7 +259,7 @@ class TestPulse:
             "Waiting time, defaultMedians of 5 minutes over the last 4 hours: 2.0 s at last, 2.0 s at"
         )
 
-    def test_what_ended_before_the_window_is_not_in_it(self) -> None:
+    def test_attempts_before_the_window_are_not_counted(self) -> None:
         filled(100, NOON - dt.timedelta(hours=9), NOON - dt.timedelta(hours=5))
         filled(10, NOON - dt.timedelta(hours=3), NOON)
         found = throughput.taken(NOON, using="default")
@@ -274,7 +276,7 @@ class TestPulse:
         assert all(0 < each < 500 for each in ended)
         assert {round(wait) for wait in found.queues["q"].waited_ms if wait is not None} == {1_500}
 
-    def test_a_gap_in_the_ids_is_not_taken_for_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_gap_in_the_ids_is_not_counted_as_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(throughput, "SAMPLE", 100)
         filled(1_000, NOON - dt.timedelta(hours=2), NOON - dt.timedelta(hours=1))
         sql("select setval('pgqueue_attempt_id_seq', nextval('pgqueue_attempt_id_seq') + 9000)")
@@ -310,7 +312,7 @@ def filled(rows: int, since: dt.datetime, until: dt.datetime) -> None:
 
 
 class TestLive:
-    def test_it_answers_the_same_numbers(self, root: Visitor) -> None:
+    def test_the_live_view_returns_the_same_numbers(self, root: Visitor) -> None:
         send(queue="mail <b>")
         answer = root.client.get(f"{OVERVIEW}live/")
         assert answer["Content-Type"] == "application/json"
@@ -319,18 +321,18 @@ class TestLive:
         assert "mail &lt;b&gt;" in told["html"]
         assert told["took_ms"] >= 0
 
-    def test_it_is_only_read(self, root: Visitor) -> None:
+    def test_the_live_view_accepts_only_get(self, root: Visitor) -> None:
         for url in (f"{OVERVIEW}live/", OVERVIEW):
             assert root.client.post(url).status_code == 405
 
     @pytest.mark.parametrize("url", [OVERVIEW, f"{OVERVIEW}live/"])
-    def test_it_has_a_permission_of_its_own(self, visitor: Callable[..., Visitor], url: str) -> None:
+    def test_the_overview_has_its_own_permission(self, visitor: Callable[..., Visitor], url: str) -> None:
         others = ("view_message", "change_message", "view_attempt", "view_worker", "change_queuestate", "see_content")
         assert visitor(*others).client.get(url).status_code == 403
         assert visitor("view_overview").client.get(url).status_code == 200
         assert Client().get(url).status_code == 302
 
-    def test_who_sees_only_the_overview_has_no_links_into_lists(self, visitor: Callable[..., Visitor]) -> None:
+    def test_the_overview_permission_alone_shows_no_links_to_lists(self, visitor: Callable[..., Visitor]) -> None:
         send()
         page = visitor("view_overview").open(OVERVIEW)
         table = page.root.one("table", class_="pgqueue-overview-table")
@@ -338,7 +340,9 @@ class TestLive:
         assert table.all("button") == []
 
     @pytest.mark.django_db(transaction=True)
-    def test_what_takes_too_long_is_stopped_and_told(self, root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_query_that_takes_too_long_is_stopped_and_reported(
+        self, root: Visitor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
         with psycopg.connect(conninfo()) as other:
             other.execute("lock table pgqueue_message in access exclusive mode")
@@ -367,12 +371,14 @@ class TestPause:
         entries = LogEntry.objects.order_by("pk").values_list("object_id", "change_message")
         assert list(entries) == [("mail", "Paused."), ("mail", "Resumed.")]
 
-    def test_nonsense_does_nothing(self, root: Visitor) -> None:
+    def test_an_invalid_request_does_nothing(self, root: Visitor) -> None:
         for data in ({"queue": "mail", "action": "explode"}, {"queue": "", "action": "pause"}, {}):
             assert root.client.post(f"{OVERVIEW}act/", data).status_code == 302
         assert not QueueState.objects.exists()
 
-    def test_it_needs_the_permission_a_post_and_a_token(self, root: Visitor, visitor: Callable[..., Visitor]) -> None:
+    def test_pausing_needs_the_permission_a_post_and_a_token(
+        self, root: Visitor, visitor: Callable[..., Visitor]
+    ) -> None:
         data = {"queue": "mail", "action": "pause"}
         assert root.client.get(f"{OVERVIEW}act/", data).status_code == 405
         assert visitor("view_overview", "view_queuestate").client.post(f"{OVERVIEW}act/", data).status_code == 403
@@ -383,7 +389,7 @@ class TestPause:
         assert not QueueState.objects.exists()
 
 
-def test_the_pictures_have_words(root: Visitor) -> None:
+def test_the_charts_have_text_alternatives(root: Visitor) -> None:
     send()
     complete(claim()[0])
     page = root.open(OVERVIEW)

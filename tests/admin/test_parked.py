@@ -35,7 +35,7 @@ def is_parked(pk: int) -> bool:
     return Message.objects.filter(pk=pk, parked_at__isnull=False).exists()
 
 
-def test_the_overview_names_the_task_and_the_reason_at_once(root: Visitor, clock: Clock) -> None:
+def test_the_overview_names_the_task_and_the_reason(root: Visitor, clock: Clock) -> None:
     sign_in()
     park(send(task="shop.tasks.new"))
     clock.advance(dt.timedelta(seconds=40))
@@ -61,13 +61,13 @@ def test_the_newest_task_is_named_and_the_others_are_counted(root: Visitor, cloc
     assert items[-1] == "3 more tasks wait for a worker that knows them."
 
 
-def test_who_may_not_see_messages_gets_no_link(visitor: Callable[..., Visitor]) -> None:
+def test_without_the_permission_to_see_messages_there_is_no_link(visitor: Callable[..., Visitor]) -> None:
     park(send(task="shop.tasks.new"))
     page = visitor("view_overview").open(OVERVIEW)
     assert page.root.one("ul", class_="pgqueue-warnings").all("a") == []
 
 
-def test_its_page_says_why_it_waits_and_the_list_since_when(root: Visitor, clock: Clock) -> None:
+def test_the_page_shows_why_a_parked_message_waits_and_the_list_since_when(root: Visitor, clock: Clock) -> None:
     sign_in()
     pk = park(send())
     since = clock.at
@@ -82,7 +82,7 @@ def test_its_page_says_why_it_waits_and_the_list_since_when(root: Visitor, clock
     assert "3 min ago" in row["dequeue at"]
 
 
-def test_run_now_lets_the_next_worker_try_it(root: Visitor) -> None:
+def test_run_now_lets_the_next_worker_try_the_message(root: Visitor) -> None:
     pk = park(send())
     page = root.act(MESSAGES, "run_now", [pk])
     assert page.said == ["1 message made ready to run now."]
@@ -91,21 +91,21 @@ def test_run_now_lets_the_next_worker_try_it(root: Visitor) -> None:
     assert (held.id, held.attempt) == (pk, 1)
 
 
-def test_to_postpone_it_is_refused_because_it_waits_for_no_time(root: Visitor) -> None:
+def test_a_parked_message_cannot_be_postponed(root: Visitor) -> None:
     pk = park(send())
     page = root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="1 day")
     assert page.said == [f"Not changed: 1 waiting for something other than a time ({pk})."]
     assert is_parked(pk)
 
 
-def test_it_is_cancelled_as_one_that_waits(root: Visitor) -> None:
+def test_a_parked_message_is_cancelled_like_a_waiting_one(root: Visitor) -> None:
     pk = park(send())
     root.confirm(root.act(MESSAGES, "cancel", [pk]))
     assert not Message.objects.filter(pk=pk).exists()
     assert Attempt.objects.get(message_id=pk).status == "cancelled"
 
 
-def test_one_that_failed_unknown_is_enqueued_again(root: Visitor, clock: Clock) -> None:
+def test_a_message_that_failed_as_unknown_can_be_enqueued_again(root: Visitor, clock: Clock) -> None:
     pk = park(send())
     clock.advance(dt.timedelta(hours=1))
     sign_in()

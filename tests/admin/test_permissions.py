@@ -49,7 +49,9 @@ def selected(url: str) -> int:
 
 
 @pytest.mark.parametrize("model", LISTS)
-def test_who_may_view_sees_and_can_do_nothing(visitor: LogIn, pages: dict[str, list[str]], model: str) -> None:
+def test_the_view_permission_shows_pages_and_allows_no_action(
+    visitor: LogIn, pages: dict[str, list[str]], model: str
+) -> None:
     clerk = visitor(f"view_{model}")
     for url in pages[model]:
         assert clerk.client.get(url).status_code == 200, url
@@ -60,7 +62,7 @@ def test_who_may_view_sees_and_can_do_nothing(visitor: LogIn, pages: dict[str, l
 
 
 @pytest.mark.parametrize("model", LISTS)
-def test_who_may_not_view_sees_nothing(visitor: LogIn, pages: dict[str, list[str]], model: str) -> None:
+def test_without_the_view_permission_nothing_is_shown(visitor: LogIn, pages: dict[str, list[str]], model: str) -> None:
     others = [f"{may}_{other}" for other in LISTS if other != model for may in ("view", "change", "add", "delete")]
     clerk = visitor(*others)
     for url in pages[model]:
@@ -70,7 +72,7 @@ def test_who_may_not_view_sees_nothing(visitor: LogIn, pages: dict[str, list[str
 
 
 @pytest.mark.parametrize("model", LISTS)
-def test_nobody_adds_or_deletes_or_edits_what_the_workers_write(
+def test_rows_that_workers_write_cannot_be_added_edited_or_deleted(
     root: Visitor, pages: dict[str, list[str]], model: str
 ) -> None:
     row = pages[model][1].removesuffix("change/")
@@ -81,7 +83,7 @@ def test_nobody_adds_or_deletes_or_edits_what_the_workers_write(
     assert model == "message" or root.client.post(f"{row}change/", {}).status_code == 403
 
 
-def test_the_index_says_change_only_where_something_can_be_changed(root: Visitor, db: None) -> None:
+def test_the_index_offers_change_only_where_a_change_is_possible(root: Visitor, db: None) -> None:
     index = root.open("/admin/django_pgqueue/").root
 
     def linked(kind: str) -> set[str]:
@@ -92,7 +94,7 @@ def test_the_index_says_change_only_where_something_can_be_changed(root: Visitor
 
 
 @pytest.mark.parametrize(("url", "action"), ACTIONS)
-def test_an_action_needs_its_own_permission_and_can_not_be_forced(
+def test_an_action_needs_its_own_permission_and_cannot_be_forced(
     visitor: LogIn, pages: dict[str, list[str]], url: str, action: str
 ) -> None:
     """Every other permission there is does not help."""
@@ -107,7 +109,7 @@ def test_an_action_needs_its_own_permission_and_can_not_be_forced(
 
 
 @pytest.mark.parametrize(("url", "action"), ACTIONS)
-def test_who_has_the_permission_may_act_and_it_is_logged(
+def test_a_user_with_the_permission_may_act_and_the_act_is_logged(
     visitor: LogIn, pages: dict[str, list[str]], url: str, action: str
 ) -> None:
     clerk = visitor("view_message", "view_attempt", NEEDED[action])
@@ -126,7 +128,7 @@ def test_who_has_the_permission_may_act_and_it_is_logged(
     assert entry.content_type == ContentType.objects.get(app_label="django_pgqueue", model=url.split("/")[3])
 
 
-def test_the_history_of_a_message_says_who_did_what(root: Visitor, pages: dict[str, list[str]]) -> None:
+def test_the_history_of_a_message_shows_who_did_what(root: Visitor, pages: dict[str, list[str]]) -> None:
     pk = selected(MESSAGES)
     root.act(MESSAGES, "run_now", [pk])
     history = root.open(f"{MESSAGES}{pk}/history/")
@@ -150,7 +152,7 @@ def secrets(db: None) -> list[str]:
     return [f"{MESSAGES}{waiting}/change/", f"{ATTEMPTS}{ended.pk}/change/"]
 
 
-def test_content_is_for_those_who_may_see_it(visitor: LogIn, secrets: list[str]) -> None:
+def test_content_needs_its_own_permission(visitor: LogIn, secrets: list[str]) -> None:
     clerk = visitor(*sorted(ALL - {"see_content"}))
     for url in [*secrets, MESSAGES, ATTEMPTS]:
         assert SECRET not in clerk.client.get(url).content.decode(), url
@@ -158,14 +160,14 @@ def test_content_is_for_those_who_may_see_it(visitor: LogIn, secrets: list[str])
         assert "You have no permission to see this." in clerk.client.get(url).content.decode()
 
 
-def test_who_may_see_content_sees_all_of_it(visitor: LogIn, secrets: list[str]) -> None:
+def test_the_content_permission_shows_all_content(visitor: LogIn, secrets: list[str]) -> None:
     clerk = visitor("view_message", "view_attempt", "see_content")
     message, attempt = (clerk.open(url).fields for url in secrets)
     for shown, names in ((message, ("content", "headers", "state")), (attempt, ("content", "headers", "result"))):
         assert [name for name in names if SECRET not in shown[name].text] == []
 
 
-def test_the_buttons_are_those_that_are_allowed(visitor: LogIn, pages: dict[str, list[str]]) -> None:
+def test_only_permitted_buttons_are_shown(visitor: LogIn, pages: dict[str, list[str]]) -> None:
     url = f"{MESSAGES}{selected(MESSAGES)}/change/"
     for permissions, buttons in {
         (): [],
@@ -177,7 +179,7 @@ def test_the_buttons_are_those_that_are_allowed(visitor: LogIn, pages: dict[str,
         assert visitor("view_message", *permissions).open(url).buttons == buttons
 
 
-def test_who_may_not_change_a_message_can_not_save_one(visitor: LogIn, pages: dict[str, list[str]]) -> None:
+def test_saving_a_message_needs_the_change_permission(visitor: LogIn, pages: dict[str, list[str]]) -> None:
     pk = selected(MESSAGES)
     clerk = visitor(*sorted(ALL - {"change_message"}))
     assert clerk.open(f"{MESSAGES}{pk}/change/").form == {}
@@ -187,7 +189,7 @@ def test_who_may_not_change_a_message_can_not_save_one(visitor: LogIn, pages: di
 
 
 @pytest.mark.parametrize(("url", "action"), ACTIONS)
-def test_a_foreign_page_can_not_act(root: Visitor, pages: dict[str, list[str]], url: str, action: str) -> None:
+def test_a_page_of_another_site_cannot_act(root: Visitor, pages: dict[str, list[str]], url: str, action: str) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(User.objects.get(username="root"))
     data: dict[str, Any] = {
@@ -200,7 +202,7 @@ def test_a_foreign_page_can_not_act(root: Visitor, pages: dict[str, list[str]], 
     assert client.get(url, data).status_code == 302, "not by a link either: Django takes it for a filter"
 
 
-def test_who_is_not_of_the_staff_is_asked_to_log_in(db: None, pages: dict[str, list[str]]) -> None:
+def test_a_user_who_is_not_staff_is_asked_to_log_in(db: None, pages: dict[str, list[str]]) -> None:
     client = Client()
     client.force_login(User.objects.create_user("customer"))
     for url in [url for urls in pages.values() for url in urls]:

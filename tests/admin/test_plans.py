@@ -125,7 +125,7 @@ def statistics(request: pytest.FixtureRequest, filled: list[str], django_db_bloc
 
 
 @pytest.mark.parametrize(("question", "most"), ASKED)
-def test_a_list_reads_no_table_from_end_to_end_and_little_where_an_index_leads(
+def test_a_list_scans_no_table_and_reads_few_rows_with_an_index(
     root: Visitor, statistics: str, question: str, most: float
 ) -> None:
     with measured() as cost:
@@ -137,7 +137,7 @@ def test_a_list_reads_no_table_from_end_to_end_and_little_where_an_index_leads(
     assert cost.buffers < most, cost
 
 
-def test_a_page_of_one_row_costs_some_probes(root: Visitor, statistics: str) -> None:
+def test_a_page_of_one_row_costs_a_few_probes(root: Visitor, statistics: str) -> None:
     [[message]] = sql("select max(id) from pgqueue_message")
     [[attempt]] = sql("select max(id) from pgqueue_attempt")
     for url in (f"{MESSAGES}{message}/change/", f"{ATTEMPTS}{attempt}/change/"):
@@ -156,7 +156,7 @@ def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistic
     assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * throughput.SAMPLE, cost.buffers
 
 
-def test_the_errors_read_some_thousand_of_them(root: Visitor, statistics: str) -> None:
+def test_the_errors_page_reads_a_bounded_number_of_attempts(root: Visitor, statistics: str) -> None:
     for url in (f"{ATTEMPTS}errors/?period=30d", f"{ATTEMPTS}again/?status__exact=failed"):
         with measured() as cost:
             page = root.open(url)
@@ -175,7 +175,7 @@ def last_ready() -> str:
     return f"{MESSAGES}{pk}/change/"
 
 
-def test_the_place_of_a_message_is_found_by_what_is_counted(root: Visitor, statistics: str) -> None:
+def test_the_position_of_a_message_reads_only_the_counted_rows(root: Visitor, statistics: str) -> None:
     url = last_ready()
     with measured() as cost:
         page = root.open(url)
@@ -185,7 +185,7 @@ def test_the_place_of_a_message_is_found_by_what_is_counted(root: Visitor, stati
 
 
 @pytest.mark.parametrize("url", [lambda: OVERVIEW, last_ready], ids=["overview", "place"])
-def test_what_is_counted_less_far_costs_less_whatever_there_is(
+def test_a_lower_counting_limit_costs_less_however_many_rows_exist(
     root: Visitor, statistics: str, monkeypatch: pytest.MonkeyPatch, url: Callable[[], str]
 ) -> None:
     monkeypatch.setattr(counts, "ALTOGETHER", 1_000)

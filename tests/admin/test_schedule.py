@@ -92,7 +92,7 @@ def act(visitor: Visitor, action: str, *names: str, at: str = SCHEDULES) -> Page
 # The list
 
 
-def test_the_list_says_what_runs_when(root: Visitor, code: Callable[[Any], None], noon: Clock) -> None:
+def test_the_list_shows_each_task_and_its_times(root: Visitor, code: Callable[[Any], None], noon: Clock) -> None:
     code(every(15 * dt.timedelta(minutes=1)))
     by_hand("nightly", cron="30 2 * * mon-fri", timezone="Europe/Berlin", next_at=noon.at + HOUR, queue="mail")
     by_hand("resting", next_at=noon.at, paused_at=noon.at - HOUR)
@@ -191,7 +191,7 @@ def test_a_declared_schedule_is_shown_and_not_edited(root: Visitor, code: Callab
     assert root.client.post(url("nightly", "delete"), {"post": "yes"}).status_code == 403
 
 
-def test_what_left_the_code_can_be_deleted(root: Visitor, noon: Clock) -> None:
+def test_a_schedule_no_longer_in_the_code_can_be_deleted(root: Visitor, noon: Clock) -> None:
     by_hand("gone", declared=True)
     assert root.client.post(url("gone", "delete"), {"post": "yes"}).status_code == 302
     assert not Schedule.objects.exists()
@@ -222,7 +222,7 @@ def test_an_interval_is_given_as_a_duration(root: Visitor, noon: Clock) -> None:
     assert made.content == {"args": ["Ada"], "kwargs": {}}
 
 
-def test_a_change_leaves_alone_what_is_not_in_the_form(root: Visitor, noon: Clock) -> None:
+def test_a_change_keeps_values_that_are_not_in_the_form(root: Visitor, noon: Clock) -> None:
     root.client.post(f"{SCHEDULES}add/", GIVEN)
     Schedule.objects.update(next_at=noon.at - HOUR, paused_at=noon.at)
     page = root.open(url("remind Ada"))
@@ -268,7 +268,7 @@ def test_a_change_leaves_alone_what_is_not_in_the_form(root: Visitor, noon: Cloc
     ],
     ids=str,
 )
-def test_what_no_worker_could_use_is_an_error_of_its_field(
+def test_a_value_that_no_worker_could_use_is_an_error_of_its_field(
     root: Visitor, noon: Clock, changes: dict[str, str], error: str
 ) -> None:
     found = errors(root, **changes)
@@ -276,7 +276,7 @@ def test_what_no_worker_could_use_is_an_error_of_its_field(
     assert len(found) == 1
 
 
-def test_a_name_is_taken_once(root: Visitor, noon: Clock) -> None:
+def test_a_name_can_be_used_once(root: Visitor, noon: Clock) -> None:
     root.client.post(f"{SCHEDULES}add/", GIVEN)
     response = root.client.post(f"{SCHEDULES}add/", GIVEN | {"cron": "* * * * *"})
     assert response.context["adminform"].form.errors["name"] == ["There is a schedule 'remind Ada' already."]
@@ -316,7 +316,7 @@ def test_run_now_names_the_message_that_holds_the_key_where_the_task_refuses_a_s
     assert f"message {Message.objects.get().pk} holds its unique key" in said
 
 
-def test_a_schedule_that_can_not_be_resumed_says_why(root: Visitor, noon: Clock) -> None:
+def test_a_schedule_that_cannot_be_resumed_shows_the_reason(root: Visitor, noon: Clock) -> None:
     by_hand("wrong", cron="whenever", paused_at=noon.at)
     [said] = act(root, "resume", "wrong").said
     assert said.startswith("Schedule wrong: 'whenever' is not a cron expression")

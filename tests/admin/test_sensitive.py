@@ -85,7 +85,7 @@ def test_an_argument_is_hidden_however_it_is_given(root: Visitor, bank: ModuleTy
     assert ("12" in shown["content"]) == ("args" in call)
 
 
-def test_keys_of_its_name_are_hidden_at_any_depth_and_wherever_they_stand(root: Visitor, bank: ModuleType) -> None:
+def test_keys_with_the_name_of_the_argument_are_hidden_at_any_depth(root: Visitor, bank: ModuleType) -> None:
     pk = send(
         f'{{"args": [1, 2], "kwargs": {{"note": [{{"card": "{SECRET}", "b": "kept"}}]}}}}',
         task="bank.pay",
@@ -110,7 +110,7 @@ def test_a_task_that_takes_its_context_and_one_that_takes_any_number(root: Visit
     assert fields(root, url_of(pk))["content"] == '{ "args": [ "first", "(hidden)", "(hidden)" ], "kwargs": {} }'
 
 
-def test_all_that_a_message_says_can_be_hidden(root: Visitor, bank: ModuleType) -> None:
+def test_all_content_of_a_message_can_be_hidden(root: Visitor, bank: ModuleType) -> None:
     pk = int(bank.vote.enqueue(SECRET).id)
     shown = fields(root, url_of(pk))
     assert shown["content"] == "(hidden) It is not shown, because it is sensitive."
@@ -121,7 +121,7 @@ def test_all_that_a_message_says_can_be_hidden(root: Visitor, bank: ModuleType) 
     assert shown["unique key"] == "(hidden)"
 
 
-def test_of_a_task_that_is_not_in_the_code_nothing_is_shown(root: Visitor) -> None:
+def test_content_of_a_task_that_is_not_in_the_code_is_hidden(root: Visitor) -> None:
     pk = send(f'{{"args": ["{SECRET}"], "kwargs": {{}}}}', task="bank.gone")
     assert fields(root, url_of(pk))["content"] == (
         "(hidden) This code has no task bank.gone, so its sensitive arguments are unknown: its content is not shown."
@@ -129,7 +129,7 @@ def test_of_a_task_that_is_not_in_the_code_nothing_is_shown(root: Visitor) -> No
 
 
 @pytest.mark.parametrize("sensitive", [True, ["parcel"], "parcel"])
-def test_a_setting_says_it_for_all_messages(root: Visitor, settings: Settings, sensitive: Any) -> None:
+def test_a_setting_hides_content_of_all_messages(root: Visitor, settings: Settings, sensitive: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"SENSITIVE": sensitive}}}
     for name in ("shop.tasks.send_receipt", None):
         pk = send(f'{{"parcel": "{SECRET}"}}', task=name, headers=f'{{"parcel": "{SECRET}"}}')
@@ -139,13 +139,13 @@ def test_a_setting_says_it_for_all_messages(root: Visitor, settings: Settings, s
 
 
 @pytest.mark.parametrize("content", ["1e100000", "[" * 3_000 + "]" * 3_000, "[" + "9" * 20_000 + "]", '"text"', "null"])
-def test_what_can_not_be_looked_through_is_not_shown(root: Visitor, bank: ModuleType, content: str) -> None:
+def test_content_that_cannot_be_searched_is_hidden(root: Visitor, bank: ModuleType, content: str) -> None:
     pk = send(content, task="bank.pay")
     assert root.open(url_of(pk)).response.status_code == 200
 
 
 class TestErrors:
-    def test_a_refused_call_does_not_quote_it(self, bank: ModuleType) -> None:
+    def test_the_error_of_a_refused_call_does_not_quote_it(self, bank: ModuleType) -> None:
         for call in (
             lambda: bank.pay.enqueue(1, f"{SECRET}\x00"),
             lambda: enqueue_many(bank.pay, [(1, f"{SECRET}\x00")]),
@@ -155,26 +155,26 @@ class TestErrors:
             assert SECRET not in str(raised.value)
             assert "a str that is not shown, because it is sensitive" in str(raised.value)
 
-    def test_neither_does_a_refused_key(self, bank: ModuleType) -> None:
+    def test_the_error_of_a_refused_key_does_not_quote_it(self, bank: ModuleType) -> None:
         with pytest.raises(InvalidTask) as raised:
             bank.vote.enqueue(SECRET * 1_000)
         assert SECRET not in str(raised.value)
 
-    def test_other_tasks_are_quoted_as_ever(self, bank: ModuleType) -> None:
+    def test_errors_of_other_tasks_are_quoted_as_usual(self, bank: ModuleType) -> None:
         with pytest.raises(InvalidContent):
             bank.pay.enqueue(1, f"{SECRET}\x00")
         with pytest.raises(InvalidContent, match="4711"):
             sys.modules["shop.tasks"].send_receipt.enqueue(f"{SECRET}\x00")
 
     @pytest.mark.usefixtures("bank")
-    def test_what_a_worker_records_does_not_quote_it(self) -> None:
+    def test_the_error_that_a_worker_records_does_not_quote_it(self) -> None:
         send(f'"{SECRET}"', task="bank.pay")
         drain()
         [attempt] = Attempt.objects.all()
         assert attempt.error_class == "django_pgqueue.exceptions.InvalidContent"
         assert SECRET not in f"{attempt.error_message} {attempt.traceback}"
 
-    def test_no_log_says_it(self, bank: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    def test_no_log_contains_it(self, bank: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG)
         logging.getLogger("django.db.backends").setLevel(logging.WARNING)
         bank.pay.enqueue(1, SECRET)
@@ -211,7 +211,9 @@ class TestErrorTexts:
             found += [url_of(pk), *(f"{ATTEMPTS}{row.pk}/change/" for row in rows)]
         return found
 
-    def test_they_follow_the_permission_on_every_page(self, visitor: Callable[..., Visitor], urls: list[str]) -> None:
+    def test_error_texts_need_the_permission_on_every_page(
+        self, visitor: Callable[..., Visitor], urls: list[str]
+    ) -> None:
         views = ("view_message", "view_attempt", "view_overview", "view_reporthour", "run_message")
         clerk, auditor = visitor(*views), visitor(*views, "see_content")
         for url in urls:
@@ -223,7 +225,7 @@ class TestErrorTexts:
         assert len(shown) == 6, shown
 
     @pytest.mark.usefixtures("urls")
-    def test_they_are_not_found_by_a_part_of_them_either(self, visitor: Callable[..., Visitor]) -> None:
+    def test_error_texts_are_not_found_by_a_part_of_them(self, visitor: Callable[..., Visitor]) -> None:
         clerk, auditor = visitor("view_attempt", "run_message"), visitor("view_attempt", "see_content")
         for part in (SECRET, SECRET[:3], "refused"):
             assert clerk.open(ATTEMPTS, error_class=part).ids == []
@@ -233,9 +235,7 @@ class TestErrorTexts:
         again = clerk.open(f"{ATTEMPTS}again/", error_class="refused").root.one(id="content-main").text
         assert again.startswith("0 ended messages ")
 
-    def test_those_of_a_task_that_is_not_in_the_code_any_more_are_hidden_too(
-        self, visitor: Callable[..., Visitor]
-    ) -> None:
+    def test_error_texts_of_a_task_no_longer_in_the_code_are_hidden(self, visitor: Callable[..., Visitor]) -> None:
         send(task="bank.gone")
         fail(claim()[0], ValueError(self.WORDS))
         clerk = visitor("view_attempt")
@@ -243,7 +243,7 @@ class TestErrorTexts:
         assert SECRET not in clerk.open(f"{ATTEMPTS}errors/").response.content.decode()
 
     @pytest.mark.usefixtures("bank")
-    def test_what_postgresql_refuses_is_told_without_the_row(self, visitor: Callable[..., Visitor]) -> None:
+    def test_an_error_of_postgresql_is_shown_without_the_row(self, visitor: Callable[..., Visitor]) -> None:
         """Its details quote all of it."""
         send(f'{{"args": ["{SECRET}"], "kwargs": {{}}}}', task="bank.pay")
         fail(claim()[0])
@@ -253,7 +253,7 @@ class TestErrorTexts:
         assert page.said[0].startswith("Nothing was enqueued again: ")
         assert SECRET not in page.response.content.decode()
 
-    def test_neither_does_a_schedule_whose_key_can_not_be_made_quote_it(
+    def test_the_error_of_a_schedule_whose_key_fails_does_not_quote_it(
         self, visitor: Callable[..., Visitor], bank: ModuleType, caplog: pytest.LogCaptureFixture
     ) -> None:
         def key(card: str) -> str:
@@ -281,11 +281,11 @@ def raised(error: Exception) -> Exception:
 
 
 @pytest.mark.parametrize("sensitive", ["card", 1, [1], [""], None])
-def test_a_task_says_it_in_a_way_that_can_be_understood(sensitive: Any) -> None:
+def test_an_invalid_sensitive_option_is_refused(sensitive: Any) -> None:
     with pytest.raises(InvalidTask, match="sensitive must be True, False or a list"):
         task(noted, sensitive=sensitive)
 
 
-def test_it_is_kept_as_it_is_in_the_database(bank: ModuleType) -> None:
+def test_a_sensitive_argument_is_stored_unchanged(bank: ModuleType) -> None:
     bank.pay.enqueue(1, SECRET)
     assert Message.objects.get().content == {"args": [1, SECRET], "kwargs": {}}

@@ -96,7 +96,7 @@ def do(client: Client, deed: Deed, binding: str) -> int:
     return client.post(f"{HERE}{deed.url.format(binding=binding)}", deed.data).status_code
 
 
-def test_without_its_permission_nothing_is_done(binding: str, deed: Deed) -> None:
+def test_an_action_without_its_permission_does_nothing(binding: str, deed: Deed) -> None:
     """Whatever else somebody may do, to all models of the queue."""
     others = Permission.objects.filter(content_type__app_label="django_pgqueue").exclude(codename__in=deed.needs)
     before = state()
@@ -107,7 +107,7 @@ def test_without_its_permission_nothing_is_done(binding: str, deed: Deed) -> Non
     assert not LogEntry.objects.exists()
 
 
-def test_with_it_and_no_other_it_is_done_and_logged(visitor: LogIn, binding: str, deed: Deed) -> None:
+def test_an_action_needs_only_its_permission_and_is_logged(visitor: LogIn, binding: str, deed: Deed) -> None:
     before = state()
     clerk = visitor(f"view_{deed.model._meta.model_name}", *deed.needs)
     assert do(clerk.client, deed, binding) == 302
@@ -119,7 +119,7 @@ def test_with_it_and_no_other_it_is_done_and_logged(visitor: LogIn, binding: str
     assert entry.object_id == (str(made) if deed.key is None else deed.key.format(binding=binding))
 
 
-def test_it_needs_a_token_and_is_not_done_by_a_link(root: Visitor, binding: str, deed: Deed) -> None:
+def test_an_action_needs_a_token_and_a_post(root: Visitor, binding: str, deed: Deed) -> None:
     before = state()
     client = Client(enforce_csrf_checks=True)
     client.cookies = root.client.cookies

@@ -35,12 +35,12 @@ def worker(clock: Clock) -> None:
     sign_in(queues=["default", "mail", "other"])
 
 
-def test_it_is_scheduled(root: Visitor, clock: Clock) -> None:
+def test_the_page_names_the_scheduled_time(root: Visitor, clock: Clock) -> None:
     due = clock.at + dt.timedelta(hours=1)
     assert why(root, send(delay_ms=HOUR_MS)) == [f"It is scheduled for {due:%Y-%m-%d %H:%M:%S}, in 1 h."]
 
 
-def test_it_waits_for_its_retry(root: Visitor, clock: Clock) -> None:
+def test_the_page_names_the_retry(root: Visitor, clock: Clock) -> None:
     pk = send()
     retry(claim()[0], delay_ms=HOUR_MS)
     due = clock.at + dt.timedelta(hours=1)
@@ -52,7 +52,7 @@ def test_it_waits_for_its_retry(root: Visitor, clock: Clock) -> None:
     ]
 
 
-def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
+def test_the_page_names_the_quarantine(root: Visitor, clock: Clock) -> None:
     pk = send()
     [held] = claim()
     functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
@@ -64,7 +64,7 @@ def test_it_is_quarantined(root: Visitor, clock: Clock) -> None:
     assert row["attempt"] == "1 of 6, 1 of 20 lost"
 
 
-def test_it_waits_for_other_jobs(root: Visitor) -> None:
+def test_the_page_names_the_jobs_it_waits_for(root: Visitor) -> None:
     first, second = send(queue="a"), send(queue="b")
     pk = send(after=functions.After((first, second)))
     assert why(root, pk) == [f"It waits for 2 jobs, of which {first}, {second} have not ended yet."]
@@ -74,26 +74,26 @@ def test_it_waits_for_other_jobs(root: Visitor) -> None:
     assert why(root, pk) == ["All 2 jobs that it waits for have ended. A worker will notice this soon."]
 
 
-def test_its_queue_is_paused(root: Visitor, clock: Clock) -> None:
+def test_the_page_names_the_paused_queue(root: Visitor, clock: Clock) -> None:
     pk = send()
     control.pause("default", by="Ada <b>")
     assert why(root, pk)[0] == f"Queue default is paused since {clock.at:%Y-%m-%d %H:%M:%S} by Ada <b>."
 
 
-def test_no_worker_listens_on_its_queue(root: Visitor) -> None:
+def test_the_page_names_the_queue_without_a_worker(root: Visitor) -> None:
     [reason, _] = why(root, send(queue="slow"))
     assert reason.startswith("No worker that serves the queue “slow” has been seen")
     assert "manage.py qworker --queues slow" in reason
     assert len(why(root, send(queue="slow", task=None))) == 1, "raw messages have consumers of their own"
 
 
-def test_its_worker_went_away(root: Visitor) -> None:
+def test_the_page_names_the_lost_worker(root: Visitor) -> None:
     pk = send()
     claim(lock_ms=-1)
     assert why(root, pk) == ["Its worker, worker-1, has gone away. The next worker that polls takes the message over."]
 
 
-def test_what_runs_does_not_wait(root: Visitor) -> None:
+def test_a_running_message_shows_no_reason_to_wait(root: Visitor) -> None:
     pk = send()
     claim()
     page = root.open(f"{MESSAGES}{pk}/change/")
@@ -101,7 +101,7 @@ def test_what_runs_does_not_wait(root: Visitor) -> None:
     assert "waits because" not in page.fields
 
 
-def test_its_place_counts_those_that_the_workers_take_first(root: Visitor) -> None:
+def test_the_position_counts_messages_that_workers_take_first(root: Visitor) -> None:
     """Of a higher priority, or of the same and due earlier: and nobody else."""
     pk = send(priority=5, dequeue_at=100)
     before = [
@@ -121,7 +121,7 @@ def test_its_place_counts_those_that_the_workers_take_first(root: Visitor) -> No
     assert taken[-1] == pk
 
 
-def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, clock: Clock) -> None:
+def test_the_estimated_wait_follows_from_recently_ended_attempts(root: Visitor, clock: Clock) -> None:
     for _ in range(10):
         send()
         complete(claim()[0])
@@ -134,14 +134,14 @@ def test_how_long_it_may_take_follows_from_what_has_ended_lately(root: Visitor, 
     assert UNKNOWN in why(root, sent[4])[-1], "what was long ago does not count either"
 
 
-def test_far_behind_nobody_counts(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_position_is_counted_up_to_a_limit(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "MAX_POSITION", 3)
     sent = [send() for _ in range(5)]
     assert why(root, sent[2])[0].startswith("It is ready: position 3 of queue default, ")
     assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]
 
 
-def test_the_place_is_found_whatever_is_scheduled_or_in_other_priorities(
+def test_the_position_ignores_scheduled_messages_and_other_priorities(
     root: Visitor, django_assert_max_num_queries: Callable[..., object]
 ) -> None:
     sql(
@@ -153,7 +153,7 @@ def test_the_place_is_found_whatever_is_scheduled_or_in_other_priorities(
 
 
 class TestChannels:
-    def test_it_waits_for_room_in_its_channel(self, root: Visitor) -> None:
+    def test_the_page_names_the_full_channel(self, root: Visitor) -> None:
         functions.channel_set(connection, "acme", max_concurrency=2)
         sent = [send(channel="acme") for _ in range(4)]
         held = claim(limit=4)
@@ -165,18 +165,18 @@ class TestChannels:
         [place] = why(root, sent[3])
         assert place.startswith("It is ready: position 2 of channel acme, about ")
 
-    def test_its_channel_stands_still(self, root: Visitor) -> None:
+    def test_the_page_names_the_stopped_channel(self, root: Visitor) -> None:
         functions.channel_set(connection, "acme", max_concurrency=0)
         assert why(root, send(channel="acme"))[0] == "Channel acme stands still: none of its messages may run."
 
-    def test_its_channel_waits_between_two_messages(self, root: Visitor, clock: Clock) -> None:
+    def test_the_page_names_the_release_interval(self, root: Visitor, clock: Clock) -> None:
         functions.channel_set(connection, "acme", release_interval_ms=60_000)
         sent = [send(channel="acme") for _ in range(2)]
         complete(claim()[0])
         clock.advance(20 * SECOND)
         assert why(root, sent[1])[0] == "Channel acme begins one message every 1 min: the next one in 40 s."
 
-    def test_others_of_the_queue_are_not_in_its_way(self, root: Visitor) -> None:
+    def test_the_position_counts_only_messages_of_the_channel(self, root: Visitor) -> None:
         for _ in range(3):
             send()
             send(channel="other")
@@ -201,30 +201,32 @@ class TestRelated:
             f"in a batch with {jobs[0]} (succeeded), {jobs[1]} (failed)",
         ]
 
-    def test_who_may_not_see_the_history_does_not_learn_how_others_ended(self, visitor: Callable[..., Visitor]) -> None:
+    def test_the_end_of_related_jobs_needs_the_permission_for_the_history(
+        self, visitor: Callable[..., Visitor]
+    ) -> None:
         job = send(queue="q0")
         callback = send(after=functions.After((job,)))
         fail(claim("q0")[0])
         assert self.related(visitor("view_message"), callback) == [f"waits for {job} (ended)"]
 
-    def test_where_it_was_enqueued_again_from(self, root: Visitor) -> None:
+    def test_the_page_links_to_the_original_message(self, root: Visitor) -> None:
         first = send()
         complete(claim()[0])
         [[attempt]] = sql("select id from pgqueue_attempt")
         [again] = functions.attempt_enqueue(connection, [attempt])
         assert self.related(root, again) == [f"enqueued again from {first}"]
 
-    def test_which_schedule_made_it(self, root: Visitor) -> None:
+    def test_the_page_names_its_schedule(self, root: Visitor) -> None:
         pk = send(headers='{"schedule": "night <b>"}')
         assert self.related(root, pk) == ["enqueued by the schedule night <b>"]
 
-    def test_nothing_to_say(self, root: Visitor) -> None:
+    def test_unknown_headers_show_no_relation(self, root: Visitor) -> None:
         for headers in (None, "[]", "1", '{"schedule": {"a": 1}, "enqueued_again_from": "x"}'):
             pk = send(headers=headers)
             assert root.open(f"{MESSAGES}{pk}/change/").response.status_code == 200
         assert Message.objects.count() == 4
 
-    def test_a_large_batch_is_not_all_named(self, root: Visitor) -> None:
+    def test_a_large_batch_is_shortened(self, root: Visitor) -> None:
         jobs = [send() for _ in range(25)]
         callback = send(after=functions.After(tuple(jobs)))
         [line] = self.related(root, callback)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.support.admin_page import Visitor
 
 
-def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
+def test_the_list_shows_what_each_worker_does(root: Visitor, clock: Clock) -> None:
     sign_in("old")
     clock.advance(dt.timedelta(minutes=5))
     sign_in("awake", ["mail", "slow"], slots=8, version="2024.10.1")
@@ -36,7 +36,7 @@ def test_each_worker_says_what_it_does(root: Visitor, clock: Clock) -> None:
     assert [rows[name]["queues"] for name in ("old", "asleep")] == ["all", "all but slow, <b>"]
 
 
-def test_who_listens_for_raw_messages_is_told_from_the_workers(root: Visitor) -> None:
+def test_a_listener_for_raw_messages_is_distinguished_from_workers(root: Visitor) -> None:
     sign_in("worker", ["mail"])
     sign_in("listener", ["mail"])
     sql("update pgqueue_worker set tasks = false where id = 'listener'")
@@ -44,13 +44,13 @@ def test_who_listens_for_raw_messages_is_told_from_the_workers(root: Visitor) ->
     assert rows == {"worker": "mail", "listener": "mail (raw messages)"}
 
 
-def test_a_sleeper_whose_time_ran_out_is_awake_or_dead(root: Visitor, clock: Clock) -> None:
+def test_a_sleeper_past_its_time_is_shown_as_awake_or_dead(root: Visitor, clock: Clock) -> None:
     sign_in(asleep_ms=1_000)
     clock.advance(dt.timedelta(seconds=2))
     assert root.open(WORKERS).column("state") == ["awake"]
 
 
-def test_what_a_worker_cannot_do_is_on_its_page_and_in_the_list(root: Visitor, clock: Clock) -> None:
+def test_a_problem_of_a_worker_is_shown_on_its_page_and_in_the_list(root: Visitor, clock: Clock) -> None:
     sign_in("web1")
     sql("update pgqueue_worker set problem = %s", f"schedules: <b>no rights</b> {'x' * 200} the end")
     page = root.open(WORKERS)

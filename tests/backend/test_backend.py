@@ -69,7 +69,7 @@ class TestBackend:
         assert default_task_backend.options == {"MAX_ATTEMPTS": 3}
         assert default_task_backend.queues == set()
 
-    def test_it_can_be_made_before_the_apps_are_ready(self) -> None:
+    def test_the_backend_can_be_created_before_the_apps_are_ready(self) -> None:
         program = (
             "from django.conf import settings\n"
             f"settings.configure(TASKS={{'default': {{'BACKEND': {OURS!r}, 'QUEUES': []}}}})\n"
@@ -86,7 +86,7 @@ class TestBackend:
 class TestEnqueue:
     @pytest.mark.parametrize("task", [tasks.do_nothing, tasks.do_nothing_async], ids=["plain", "async"])
     @pytest.mark.parametrize("how", ["enqueue", "aenqueue", "backend.enqueue", "backend.aenqueue"])
-    def test_it_answers_a_result_that_is_ready(self, task: Any, how: str) -> None:
+    def test_enqueue_returns_a_result_that_is_ready(self, task: Any, how: str) -> None:
         before = timezone.now()
         result = {
             "enqueue": lambda: task.enqueue(1, two=[3]),
@@ -120,7 +120,7 @@ class TestEnqueue:
         assert [result.args for result in results] == [[n] for n in range(10)]
         assert len({result.id for result in results}) == 10
 
-    def test_the_row_says_what_the_task_says(self) -> None:
+    def test_the_row_has_the_values_of_the_task(self) -> None:
         fail_thrice: PgQueueTask[..., Any] = tasks.fail_thrice
         row = message(fail_thrice.using(priority=-7, queue_name="mail").enqueue(1, two=3))
         assert (row.task, row.queue, row.priority) == ("tests.support.tasks.fail_thrice", "mail", -7)
@@ -141,7 +141,7 @@ class TestEnqueue:
         assert not Message.objects.exists()
 
     @pytest.mark.parametrize("task", [tasks.Jobs.inside_a_class, tasks.under_another_name], ids=["class", "name"])
-    def test_what_no_worker_could_find_is_refused(self, task: Any) -> None:
+    def test_a_task_that_no_worker_could_find_is_refused(self, task: Any) -> None:
         with no_queries(), pytest.raises(InvalidTask, match="no worker can find"):
             task.enqueue()
 
@@ -167,7 +167,7 @@ class TestArguments:
             (1.0, 1.0),
         ],
     )
-    def test_they_become_json_as_in_django(self, given: Any, kept: Any) -> None:
+    def test_arguments_become_json_as_in_django(self, given: Any, kept: Any) -> None:
         result = tasks.do_nothing.enqueue(given, key=given)
         assert (result.args, result.kwargs) == ([kept], {"key": kept})
         assert type(result.args[0]) is type(kept) or isinstance(result.args[0], str)
@@ -196,7 +196,7 @@ class TestArguments:
         ids=lambda value: type(value).__name__,
     )
     @pytest.mark.parametrize("nested", [False, True], ids=["bare", "nested"])
-    def test_what_is_not_json_is_refused_before_any_sql(self, value: Any, *, nested: bool) -> None:
+    def test_arguments_that_are_not_json_are_refused_before_any_sql(self, value: Any, *, nested: bool) -> None:
         value = {"deep": [value]} if nested else value
         with transaction.atomic():
             Group.objects.create(name="before")
@@ -211,11 +211,11 @@ class TestArguments:
         assert set(Group.objects.values_list("name", flat=True)) == {"before", "after"}
         assert not Message.objects.exists()
 
-    def test_the_error_names_the_place_and_says_what_django_says(self) -> None:
+    def test_the_error_names_the_place_and_has_the_text_of_django(self) -> None:
         with pytest.raises(TypeError, match=r"\['args'\]\[1\]\['when'\].*Unsupported type: .*date.*primary key"):
             tasks.do_nothing.enqueue(1, {"when": dt.date(2030, 1, 1)})
 
-    def test_an_object_that_can_not_be_shown_is_refused_all_the_same(self) -> None:
+    def test_an_object_whose_repr_raises_is_refused_too(self) -> None:
         class Shy:
             def __repr__(self) -> str:
                 raise RuntimeError
@@ -223,7 +223,7 @@ class TestArguments:
         with pytest.raises(InvalidContent, match="Shy"):
             tasks.do_nothing.enqueue(Shy())
 
-    def test_a_call_is_as_large_as_the_options_allow(self, settings: Settings) -> None:
+    def test_the_options_limit_the_size_of_a_call(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_CONTENT_BYTES": 100}}}
         room = 100 - len('{"args":[""],"kwargs":{}}')
         tasks.do_nothing.enqueue("é" * (room // 2))
@@ -251,7 +251,7 @@ class TestRunAfter:
         ],
         ids=str,
     )
-    def test_any_aware_time_is_kept_to_the_microsecond_and_never_early(self, at: dt.datetime) -> None:
+    def test_an_aware_time_is_kept_to_the_microsecond_and_never_early(self, at: dt.datetime) -> None:
         result = tasks.do_nothing.using(run_after=at).enqueue()
         assert result.task.run_after == at
         assert due_ms(result) == math.ceil(in_ms(at))
@@ -298,7 +298,7 @@ class TestRunAfter:
         assert due_ms(result) == math.floor(in_ms(result.enqueued_at)) + wait_ms
         assert tasks.do_nothing.get_result(result.id) == result
 
-    def test_what_is_scheduled_waits_and_what_is_past_does_not(self) -> None:
+    def test_a_future_run_after_waits_and_a_past_one_does_not(self) -> None:
         with testing.clock(dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as now:
             for at in ("2029-01-01", "2030-01-01", "2030-01-02"):
                 tasks.echo.using(run_after=dt.datetime.fromisoformat(f"{at}T00:00:00Z")).enqueue(at)
@@ -320,13 +320,13 @@ class TestTransactions:
         """How many messages somebody else sees."""
         return lambda: stranger.execute("select count(*) from pgqueue_message").fetchone()[0]  # type: ignore[index]
 
-    def test_inside_of_one_it_is_committed_with_it(self, seen: Any) -> None:
+    def test_a_message_commits_with_its_transaction(self, seen: Any) -> None:
         with transaction.atomic():
             tasks.do_nothing.enqueue()
             assert seen() == 0
         assert seen() == 1
 
-    def test_it_is_rolled_back_with_it(self, seen: Any) -> None:
+    def test_a_message_rolls_back_with_its_transaction(self, seen: Any) -> None:
         with transaction.atomic():
             result = tasks.do_nothing.enqueue()
             assert tasks.do_nothing.get_result(result.id) == result
@@ -357,7 +357,7 @@ class TestSignals:
         for name, signal in signals.items():
             signal.disconnect(receivers[name])
 
-    def test_a_failure_is_told_while_it_is_handled(self, heard: list[tuple[Any, ...]]) -> None:
+    def test_task_finished_of_a_failure_is_sent_in_its_except_block(self, heard: list[tuple[Any, ...]]) -> None:
         tasks.fail.enqueue()
         testing.drain()
         assert [(name, status, error) for name, _, _, status, error in heard][1:] == [
@@ -365,22 +365,22 @@ class TestSignals:
             ("finished", TaskResultStatus.FAILED, tasks.Trouble),
         ]
 
-    def test_what_will_be_tried_again_has_not_finished(self, heard: list[tuple[Any, ...]]) -> None:
+    def test_a_retried_attempt_sends_no_task_finished(self, heard: list[tuple[Any, ...]]) -> None:
         tasks.succeed_at_third.enqueue()
         testing.drain()
         assert [name for name, *_ in heard] == ["enqueued", "started", "started", "started", "finished"]
 
-    def test_aenqueue_sends_it_too(self, heard: list[tuple[Any, ...]]) -> None:
+    def test_aenqueue_sends_task_enqueued_too(self, heard: list[tuple[Any, ...]]) -> None:
         async_to_sync(tasks.do_nothing.aenqueue)()
         assert [name for name, *_ in heard] == ["enqueued"]
 
-    def test_a_refused_call_sends_none(self, heard: list[tuple[Any, ...]]) -> None:
+    def test_a_refused_call_sends_no_signal(self, heard: list[tuple[Any, ...]]) -> None:
         with pytest.raises(InvalidContent):
             tasks.do_nothing.enqueue(object())
         assert heard == []
 
     @pytest.mark.parametrize("signal", [task_enqueued, task_started, task_finished], ids=["enq", "started", "finished"])
-    def test_a_receiver_that_fails_harms_nobody(self, signal: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_failing_receiver_does_not_fail_the_enqueue(self, signal: Any, caplog: pytest.LogCaptureFixture) -> None:
         def receive(**_: Any) -> None:
             raise ZeroDivisionError
 
@@ -395,7 +395,7 @@ class TestSignals:
         assert result.status is TaskResultStatus.SUCCESSFUL
         assert "ZeroDivisionError" in caplog.text
 
-    def test_django_s_log_tells_each_step(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_django_s_log_has_each_step(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, logger=PACKAGE):
             result = tasks.do_nothing.enqueue()
             testing.drain()

@@ -115,7 +115,7 @@ def test_each_call_has_its_own_priority_time_queue_and_channel(db: None) -> None
     ]
 
 
-def test_a_time_of_the_call_counts_and_not_the_one_of_the_task(db: None) -> None:
+def test_the_time_of_the_call_replaces_the_time_of_the_task(db: None) -> None:
     at = dt.datetime(2030, 5, 5, tzinfo=dt.UTC)
     later = send.using(run_after=dt.timedelta(days=9))
     enqueue_many(later, [Call(("a",), run_after=at), Call(("b",), priority=1)])
@@ -132,7 +132,7 @@ def test_ids_are_in_the_order_of_the_calls(db: None) -> None:
     assert Message.objects.values("dequeue_at").distinct().count() == 1, "so they are first in, first out"
 
 
-def test_none_is_no_work(db: None, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+def test_an_empty_iterable_enqueues_nothing(db: None, django_assert_num_queries: DjangoAssertNumQueries) -> None:
     assert enqueue_many(send, []) == 0
     assert enqueue_many(send, iter(())) == 0
     assert not Message.objects.exists()
@@ -152,7 +152,7 @@ def failing(count: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("count", [3, bulk.MESSAGES_A_STATEMENT + 3])
-def test_outside_of_a_transaction_all_or_none(transactional_db: None, count: int) -> None:
+def test_outside_of_a_transaction_all_or_none_are_enqueued(transactional_db: None, count: int) -> None:
     with pytest.raises(RuntimeError, match="the source broke"):
         enqueue_many(nothing, failing(count))
     assert not Message.objects.exists()
@@ -161,7 +161,7 @@ def test_outside_of_a_transaction_all_or_none(transactional_db: None, count: int
     assert Message.objects.count() == count
 
 
-def test_inside_of_a_transaction_an_error_takes_only_these_back(transactional_db: None) -> None:
+def test_inside_of_a_transaction_an_error_undoes_only_this_bulk(transactional_db: None) -> None:
     with transaction.atomic():
         send.enqueue("before")
         with pytest.raises(RuntimeError):
@@ -211,7 +211,7 @@ def test_large_contents_fill_a_statement_as_well(db: None) -> None:
     assert peak < 12 * bulk.CHARACTERS_A_STATEMENT
 
 
-def test_progress_is_told_after_each_statement(db: None) -> None:
+def test_progress_is_reported_after_each_statement(db: None) -> None:
     told: list[int] = []
     enqueue_many(nothing, range(2 * bulk.MESSAGES_A_STATEMENT + 1), on_progress=told.append)
     size = bulk.MESSAGES_A_STATEMENT
@@ -229,7 +229,7 @@ def test_unique_keys_are_kept(db: None) -> None:
     assert sorted(numbers()) == ["a", "b", "c", "d"]
 
 
-def test_raise_names_the_call_and_enqueues_nothing(db: None) -> None:
+def test_on_conflict_raise_names_the_call_and_enqueues_nothing(db: None) -> None:
     held = strictly_once.enqueue("b")
     with pytest.raises(DuplicateMessage, match=rf"^calls\[2\]: .*message {held.id} holds") as caught:
         enqueue_many(strictly_once, ["a", "c", "b"])
@@ -275,7 +275,7 @@ def test_an_error_names_the_call_and_nothing_is_enqueued(
     assert enqueue_many(send, ["the transaction goes on"]) == 1
 
 
-def test_a_key_that_can_not_be_made_names_the_call(db: None) -> None:
+def test_the_error_of_an_invalid_key_names_the_call(db: None) -> None:
     with pytest.raises(InvalidMessage, match=r"^calls\[1\]: .*positional argument"):
         enqueue_many(once, ["fine", ("one", "too many")])
     with pytest.raises(InvalidMessage, match=r"^calls\[0\]: The unique_key of .* is 5"):
@@ -295,7 +295,7 @@ def test_a_queue_that_is_not_in_the_settings_is_refused(db: None, settings: Any)
     assert not Message.objects.exists()
 
 
-def test_another_backend_is_named(settings: Any) -> None:
+def test_a_backend_of_another_package_is_refused(settings: Any) -> None:
     dummy = f"{'django_tasks' if 'django_tasks' in settings.INSTALLED_APPS else 'django.tasks'}.backends.dummy"
     settings.TASKS = {"default": {"BACKEND": f"{dummy}.DummyBackend", "QUEUES": []}}
     with pytest.raises(PgQueueError, match="DummyBackend, which keeps no jobs in PostgreSQL"):
@@ -346,7 +346,7 @@ def test_a_single_job_comes_from_the_command_line(db: None) -> None:
     assert contents() == [{"args": ["Ada"], "kwargs": {"polite": False}}]
 
 
-def test_quiet_is_quiet(db: None) -> None:
+def test_quiet_prints_nothing(db: None) -> None:
     assert qenqueue("--args", '["Ada"]', "-v", "0") == ""
 
 
@@ -373,7 +373,7 @@ def test_a_wrong_line_is_named_and_nothing_is_enqueued(db: None, file: Path, lin
     assert not Message.objects.exists()
 
 
-def test_a_line_that_is_no_text_is_named(db: None, file: Path) -> None:
+def test_a_line_that_is_not_utf_8_is_named(db: None, file: Path) -> None:
     file.write_bytes(b'["fine"]\n' * 2000 + b'["\xff"]\n')
     with pytest.raises(CommandError, match=r"Nothing was enqueued\. line 2001 is not UTF-8"):
         qenqueue("--from", str(file))

@@ -15,7 +15,7 @@ from tests.support.django_tasks_api import DUMMY, IMMEDIATE, PACKAGE
 RENAMED = ["InvalidTask", "InvalidTaskBackend"]
 
 
-def test_it_exports_what_it_says_and_nothing_is_missing() -> None:
+def test_every_name_in_all_exists() -> None:
     assert [name for name in compat.__all__ if not hasattr(compat, name)] == []
 
 
@@ -49,12 +49,12 @@ def test_an_error_is_found_by_either_name_of_the_backport(name: str, ending: str
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_an_error_with_neither_name_is_an_error_that_says_which(name: str) -> None:
+def test_a_missing_error_class_is_reported_by_name(name: str) -> None:
     with pytest.raises(AttributeError, match=f"{name}Error"):
         compat.error_named(name, ModuleType("django_tasks.exceptions"))
 
 
-def test_so_are_the_backends_for_tests() -> None:
+def test_the_backends_for_tests_are_django_s_own() -> None:
     assert compat.DummyBackend is import_string(DUMMY)
     assert compat.ImmediateBackend is import_string(IMMEDIATE)
 

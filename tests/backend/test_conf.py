@@ -22,13 +22,13 @@ def test_keys_are_upper_case() -> None:
     assert Options.of({"LOCK_SECONDS": 5, "lock_seconds": 7}).lock_seconds == 5
 
 
-def test_what_is_unknown_or_no_dictionary_is_ignored() -> None:
+def test_unknown_keys_and_options_that_are_no_dictionary_are_ignored() -> None:
     assert Options.of({"UNKNOWN": 1, 5: 6, None: 0}) == Options()
     assert Options.of(None) == Options.of(["LISTEN"]) == Options()
 
 
 @pytest.mark.parametrize(("seconds", "ms"), [(1, 1000), (0.5, 500), (0.0015, 1), (60, 60_000)])
-def test_the_lock_is_told_in_milliseconds(seconds: float, ms: int) -> None:
+def test_lock_ms_is_lock_seconds_in_milliseconds(seconds: float, ms: int) -> None:
     assert Options(lock_seconds=seconds).lock_ms == ms
 
 

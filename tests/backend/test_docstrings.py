@@ -35,7 +35,7 @@ def examples(module: ModuleType) -> list[doctest.DocTest]:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("name", [*WITHOUT_SPARK, *WITH_SPARK])
-def test_the_examples_of_a_module_do_what_they_say(name: str) -> None:
+def test_the_examples_of_a_module_pass(name: str) -> None:
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for test in examples(importlib.import_module(name)):

@@ -39,7 +39,7 @@ def run(result: Any) -> Any:
 
 
 class TestContext:
-    def test_it_has_the_result_that_is_run_and_the_number_of_the_attempt(self) -> None:
+    def test_the_context_has_the_result_and_the_number_of_the_attempt(self) -> None:
         result = documented.describe_yourself.enqueue("word")
         assert run(result).return_value == {
             "attempt": 1,
@@ -55,7 +55,7 @@ class TestContext:
             "class": "TaskContext",
         }
 
-    def test_it_can_not_be_modified(self) -> None:
+    def test_the_context_cannot_be_modified(self) -> None:
         result = run(documented.change_your_context.enqueue())
         assert result.errors[0].exception_class is FrozenInstanceError
 
@@ -64,19 +64,19 @@ class TestResult:
     @pytest.mark.parametrize(
         "name", ["id", "status", "task", "args", "kwargs", "errors", "started_at", "backend", "worker_ids"]
     )
-    def test_its_attributes_can_not_be_modified(self, name: str) -> None:
+    def test_the_attributes_of_a_result_cannot_be_modified(self, name: str) -> None:
         result = documented.meaning_of_life.enqueue()
         with pytest.raises(FrozenInstanceError):
             setattr(result, name, None)
 
 
 class TestBackends:
-    def test_they_are_found_by_alias_and_the_default_one_by_name(self) -> None:
+    def test_backends_are_found_by_alias(self) -> None:
         assert isinstance(backends["default"], BaseTaskBackend)
         assert default_task_backend.alias == backends["default"].alias == "default"
         assert documented.meaning_of_life.get_backend() is backends["default"]
 
-    def test_it_has_all_features(self) -> None:
+    def test_the_backend_has_all_features(self) -> None:
         for feature in ("defer", "async_task", "get_result", "priority"):
             assert getattr(backends["default"], f"supports_{feature}") is True
 
@@ -86,7 +86,7 @@ class TestBackends:
         assert (result.backend, result.task.backend) == ("reserve", "reserve")
         assert backends["reserve"].get_result(result.id).backend == "reserve"
 
-    def test_its_checks_find_nothing_wrong(self) -> None:
+    def test_the_checks_of_the_backend_find_nothing(self) -> None:
         assert backends["default"].check() == []
         assert checks.run_checks() == []
 
@@ -117,7 +117,7 @@ class TestSignals:
         ],
         ids=["success", "async", "failure", "not json"],
     )
-    def test_each_is_sent_once_by_the_class_of_the_backend_with_the_result(
+    def test_each_signal_is_sent_once_by_the_backend_class_with_the_result(
         self, heard: list[tuple[Any, ...]], task: Any, args: list[Any], end: Any
     ) -> None:
         result = run(task.enqueue(*args))

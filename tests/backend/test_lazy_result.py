@@ -53,7 +53,7 @@ class Shelf:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_whoever_looks_at_one_has_all_of_them_looked_up_once(look: Callable[[Parcel], Any]) -> None:
+def test_reading_one_lazy_field_loads_all_of_them_once(look: Callable[[Parcel], Any]) -> None:
     shelf = Shelf()
     assert look(shelf.parcel) == look(WHOLE)
     assert (shelf.parcel.contents, shelf.parcel.weight) == (("tea",), 0.5)
@@ -72,7 +72,7 @@ def test_the_other_fields_are_known_already() -> None:
     assert shelf.looks == 0
 
 
-def test_a_look_that_failed_is_made_again() -> None:
+def test_a_load_that_failed_is_repeated() -> None:
     answers = iter([None, {"contents": (), "weight": 1.0}])
     parcel = Parcel(order=7)
     later(parcel, "contents", "weight", look_up=lambda: dict(next(answers)))  # type: ignore[arg-type]

@@ -44,7 +44,7 @@ def prepares(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         lambda: enqueue_many(nothing, [(), ()]),
     ],
 )
-def test_every_way_in_can_be_prepared(enqueue: Callable[[], Any]) -> None:
+def test_every_enqueue_statement_can_be_prepared(enqueue: Callable[[], Any]) -> None:
     for _ in range(4):
         enqueue()
     assert Message.objects.exists()

@@ -74,7 +74,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("get", GET_RESULT.values(), ids=GET_RESULT.keys())
 class TestGetResult:
-    def test_it_answers_an_equal_result(self, get: Any) -> None:
+    def test_get_result_returns_an_equal_result(self, get: Any) -> None:
         result = tasks.do_nothing.enqueue(1, two=3)
         assert get(result.id) == result
         assert get(result.id) is not result
@@ -105,7 +105,7 @@ class TestGetResult:
         with pytest.raises(TaskResultDoesNotExist):
             get(result_id)
 
-    def test_what_was_rolled_back_does_not_exist(self, get: Any) -> None:
+    def test_a_result_that_was_rolled_back_does_not_exist(self, get: Any) -> None:
         with transaction.atomic():
             result = tasks.do_nothing.enqueue()
             transaction.set_rollback(True)
@@ -206,7 +206,7 @@ class TestReloaded:
         result = tasks.echo.using(**changes).enqueue(1)
         assert tasks.echo.get_result(result.id) == result
 
-    def test_nor_is_what_it_had_to_wait_for(self) -> None:
+    def test_the_jobs_it_waited_for_are_no_part_of_a_result(self) -> None:
         first = tasks.echo.enqueue(1)
         second = tasks.echo.using(after=[first]).enqueue(2)
         assert tasks.echo.get_result(second.id) == second
@@ -232,7 +232,7 @@ class TestReloaded:
         reloaded = tasks.echo.get_result(result.id)
         assert (reloaded.task.queue_name, reloaded.args) == ("old", [1])
 
-    def test_a_task_that_is_gone_says_so(self) -> None:
+    def test_a_missing_task_is_named_in_the_error(self) -> None:
         message_id = enqueue(
             connection, NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.tasks.gone")
         ).id
@@ -251,7 +251,7 @@ class TestReloaded:
 
 
 class TestRefresh:
-    def test_it_changes_nothing_when_nothing_has_changed(self) -> None:
+    def test_refresh_of_an_unchanged_result_changes_nothing(self) -> None:
         result = tasks.do_nothing.enqueue(1)
         before = dataclasses.asdict(result)
         result.refresh()
@@ -266,7 +266,7 @@ class TestRefresh:
         result.refresh()
         assert result.is_finished is True
 
-    def test_arefresh_is_the_same(self) -> None:
+    def test_arefresh_does_the_same(self) -> None:
         result = tasks.echo.enqueue()
         testing.drain()
         async_to_sync(result.arefresh)()
@@ -367,7 +367,7 @@ class TestReturnValue:
             ("{'': None}", {"": None}),
         ],
     )
-    def test_it_becomes_json_as_in_django(self, expression: str, value: Any) -> None:
+    def test_the_return_value_becomes_json_as_in_django(self, expression: str, value: Any) -> None:
         result = drained(tasks.give, expression)
         assert result.return_value == value
         assert type(result.return_value) is type(value)
@@ -383,7 +383,7 @@ class TestReturnValue:
             (r"b'\xff'", ValueError),
         ],
     )
-    def test_what_django_refuses_fails_the_task_with_django_s_error(self, expression: str, error: Any) -> None:
+    def test_a_value_that_django_refuses_fails_the_task_with_django_s_error(self, expression: str, error: Any) -> None:
         result = drained(tasks.give, expression)
         assert result.status is TaskResultStatus.FAILED
         assert result.errors[0].exception_class is error
@@ -394,7 +394,7 @@ class TestReturnValue:
         "expression",
         ["float('nan')", "[float('inf')]", r"'a\x00b'", r"'\ud800'", "{1: 2}", "'x' * 2_000_000", "10**5000"],
     )
-    def test_what_can_not_be_stored_fails_the_task_too(self, expression: str) -> None:
+    def test_a_return_value_that_cannot_be_stored_fails_the_task(self, expression: str) -> None:
         result = drained(tasks.give, expression)
         assert result.status is TaskResultStatus.FAILED
         assert issubclass(result.errors[0].exception_class, ValueError)
@@ -403,7 +403,7 @@ class TestReturnValue:
 
 
 class TestContext:
-    def test_async_tasks_take_it_too(self) -> None:
+    def test_async_tasks_take_the_context_too(self) -> None:
         result = drained(tasks.describe_async)
         assert result.return_value == [1, result.id]
 
@@ -426,14 +426,14 @@ class TestContext:
 class TestState:
     @pytest.mark.parametrize("task", [tasks.retry_with, tasks.defer_with], ids=["retry", "defer"])
     @pytest.mark.parametrize("expression", ["object()", "float('nan')", "'x' * 2_000_000"])
-    def test_a_state_that_can_not_be_stored_fails_the_attempt(self, task: AnyTask, expression: str) -> None:
+    def test_a_state_that_cannot_be_stored_fails_the_attempt(self, task: AnyTask, expression: str) -> None:
         result = drained(task, expression)
         assert (result.status, len(result.errors)) == (TaskResultStatus.FAILED, 1)
         assert issubclass(result.errors[0].exception_class, ValueError)
         assert "state" in result.errors[0].traceback
 
     @pytest.mark.parametrize("task", [tasks.retry_with, tasks.defer_with], ids=["retry", "defer"])
-    def test_one_may_wait_for_ever(self, task: AnyTask) -> None:
+    def test_a_deferred_message_may_wait_for_ever(self, task: AnyTask) -> None:
         result = drained(task, "None", after=1e300)
         assert result.status is TaskResultStatus.READY
         assert testing.drain() == []
@@ -479,6 +479,6 @@ class TestWithoutUseTz:
             record(own, [execution.run()], worker="w")
 
 
-def test_a_malformed_id_is_no_question_to_the_database() -> None:
+def test_a_malformed_id_sends_no_query() -> None:
     with no_queries(), pytest.raises(TaskResultDoesNotExist, match="ids are whole numbers"):
         tasks.do_nothing.get_result("abc")

@@ -51,7 +51,7 @@ def receiver(heard: list[Any]) -> Any:
 
 
 @pytest.mark.parametrize("sender", [Sender, None, "a text", [1]], ids=["class", "none", "text", "list"])
-def test_who_connects_later_is_heard_and_who_leaves_is_not(
+def test_receivers_can_connect_and_disconnect_after_the_first_send(
     signal: Signal, receiver: Any, heard: list[Any], sender: Any
 ) -> None:
     assert signal.send(sender) == []
@@ -63,7 +63,7 @@ def test_who_connects_later_is_heard_and_who_leaves_is_not(
     assert signal.send(sender) == []
 
 
-def test_who_is_gone_is_not_heard(signal: Signal) -> None:
+def test_a_deleted_receiver_is_not_called(signal: Signal) -> None:
     def receive(**_: Any) -> int:
         return 1
 
@@ -74,7 +74,7 @@ def test_who_is_gone_is_not_heard(signal: Signal) -> None:
     assert signal.send(Sender) == []
 
 
-def test_who_wants_one_sender_hears_no_other(signal: Signal, receiver: Any, heard: list[Any]) -> None:
+def test_a_receiver_of_one_sender_gets_no_other(signal: Signal, receiver: Any, heard: list[Any]) -> None:
     signal.connect(receiver, sender=Sender)
     signal.send(Watched)
     signal.send(Sender)

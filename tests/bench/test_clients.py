@@ -9,7 +9,7 @@ import pytest
 from tests.bench.clients import taking_turns, turns_of
 
 
-def test_each_is_called_in_each_turn_for_its_time() -> None:
+def test_each_client_is_called_in_each_turn_for_its_time() -> None:
     said: list[str] = []
 
     def one() -> None:

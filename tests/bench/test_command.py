@@ -70,12 +70,12 @@ def test_each_workload_that_is_offered_is_there() -> None:
     assert list(command.workloads()) == list(command.WORKLOADS)
 
 
-def test_a_size_that_is_given_goes_before_that_of_full() -> None:
+def test_a_given_size_overrides_that_of_full() -> None:
     options = command.parser().parse_args(["--full", "--ahead", "5", "--clients", "1", "2"])
     chosen = Sizes.chosen(options)
     assert (chosen.ahead, chosen.clients, chosen.history) == (5, (1, 2), FULL.history)
     assert Sizes.chosen(command.parser().parse_args([])) == Sizes()
 
 
-def test_every_size_says_what_it_is() -> None:
+def test_every_size_has_a_help_text() -> None:
     assert list(HELP) == list(Sizes().said())

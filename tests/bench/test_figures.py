@@ -40,7 +40,7 @@ def test_a_share_compares_figures_of_the_same_run(figures: Figures, tmp_path: Pa
     assert written["about"] == {"cores": 2}
 
 
-def test_of_a_limit_that_is_zero_there_is_no_share(figures: Figures) -> None:
+def test_a_limit_of_zero_has_no_share(figures: Figures) -> None:
     figures.add("peers", "drain", 0.0, "/s")
     figures.add("peers", "drain behind others", 10.0, "/s", limit="drain")
     console = Console(file=io.StringIO(), width=140)
@@ -48,7 +48,7 @@ def test_of_a_limit_that_is_zero_there_is_no_share(figures: Figures) -> None:
     assert "drain behind others" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_the_table_says_what_is_not_known(figures: Figures) -> None:
+def test_the_table_notes_what_is_unknown(figures: Figures) -> None:
     figures.note("The peer [green] is missing.")
     figures.note("The peer [green] is missing.")
     console = Console(file=io.StringIO(), width=140)

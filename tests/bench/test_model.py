@@ -12,13 +12,13 @@ from tests.bench.model import Plant, Simulation, poisson
 INSTANT = (0.0,)
 
 
-def test_nobody_waits_longer_than_the_pick_up_when_jobs_come_singly() -> None:
+def test_a_single_job_waits_no_longer_than_the_pick_up() -> None:
     plant = Plant(processes=2, slots=1, job_seconds=(0.01,), pick_up_seconds=(0.002,), message_seconds=0.001)
     waits = Simulation(plant, [number * 0.1 for number in range(50)]).run()
     assert waits == [pytest.approx(0.003)] * 50
 
 
-def test_a_single_server_waits_as_the_formula_of_pollaczek_and_khinchine_says() -> None:
+def test_waits_at_a_single_server_match_the_pollaczek_khinchine_formula() -> None:
     plant = Plant(processes=1, slots=1, job_seconds=(0.05,), pick_up_seconds=INSTANT)
     load = 0.7
     waits = Simulation(plant, poisson(load / 0.05, 40_000)).run()

@@ -35,7 +35,7 @@ def test_a_child_that_has_ended_still_counts() -> None:
     assert used >= 0.05  # ticks are counted, and one may be missed
 
 
-def test_what_is_not_there_is_not_known_instead_of_nothing() -> None:
+def test_a_missing_process_has_unknown_cpu_seconds() -> None:
     assert cpu_seconds(None) is None
     assert cpu_seconds(2**22 + 1) is None
 

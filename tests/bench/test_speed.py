@@ -7,7 +7,7 @@ import time
 from tests.bench.speed import Speed, measured, watched
 
 
-def test_it_is_measured_meanwhile_and_told_afterwards() -> None:
+def test_speed_is_measured_during_a_run_and_reported_afterwards() -> None:
     begun = time.monotonic()
     with watched() as speed:
         time.sleep(2.5)
@@ -16,7 +16,7 @@ def test_it_is_measured_meanwhile_and_told_afterwards() -> None:
     assert len(speed.between(begun, time.monotonic())) == len(speed.measured)
 
 
-def test_it_is_processor_time() -> None:
+def test_speed_is_processor_time() -> None:
     begun = time.thread_time()
     seconds = measured()
     assert 0 < seconds <= time.thread_time() - begun

@@ -58,6 +58,6 @@ def test_a_forked_process_does_not_write_over_its_parents_count(tmp_path: Path) 
     assert counted.count == 4
 
 
-def test_outside_of_a_measurement_nothing_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_measurement_nothing_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert isinstance(tally(), NoTally)

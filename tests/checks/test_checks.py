@@ -47,7 +47,7 @@ def found(settings: Settings, **params: Any) -> list[tuple[str | None, str, str]
     return [(message.id, message.msg, message.hint or "") for message in check_backends(None)]
 
 
-def test_the_defaults_are_right(settings: Settings) -> None:
+def test_the_defaults_pass_the_checks(settings: Settings) -> None:
     assert found(settings) == []
     assert found(settings, QUEUES=[], OPTIONS={}) == []
 
@@ -97,14 +97,14 @@ def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
         *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
     ],
 )
-def test_an_impossible_value_is_an_error_that_says_what_is_possible(settings: Settings, key: str, value: Any) -> None:
+def test_an_invalid_value_is_an_error_with_the_valid_ones(settings: Settings, key: str, value: Any) -> None:
     [(check_id, message, hint)] = found(settings, OPTIONS={key: value})
     assert check_id == "pgqueue.E002"
     assert message == f"TASKS['jobs']['OPTIONS'][{key!r}] is {value!r}."
     assert hint.startswith("It must be ")
 
 
-def test_a_version_that_looks_like_a_hash_is_told(settings: Settings) -> None:
+def test_a_version_that_looks_like_a_hash_is_a_warning(settings: Settings) -> None:
     [(check_id, message, hint)] = found(settings, OPTIONS={"VERSION": "2d06e61"})
     assert check_id == "pgqueue.W006"
     assert "['VERSION'] is '2d06e61', which looks like the hash of a commit" in message
@@ -137,7 +137,7 @@ def test_queues_is_a_list_of_names(settings: Settings, queues: Any) -> None:
     assert "empty for any name" in hint
 
 
-def test_every_alias_and_every_mistake_is_told(settings: Settings) -> None:
+def test_every_mistake_of_every_alias_is_reported(settings: Settings) -> None:
     settings.TASKS = {
         "first": {"BACKEND": OURS, "OPTIONS": {"TYPO": 1, "LISTEN": "no"}},
         "second": {"BACKEND": f"{__name__}.Subclass", "OPTIONS": {"DATABASE": "other"}},
@@ -213,7 +213,7 @@ def test_a_database_that_is_not_postgresql_is_an_error(tmp_path: Path) -> None:
     assert "point DATABASE in OPTIONS at a PostgreSQL database" in said
 
 
-def test_an_app_that_was_forgotten_is_an_error(tmp_path: Path) -> None:
+def test_an_app_missing_in_installed_apps_is_an_error(tmp_path: Path) -> None:
     said = check_of_a_project(tmp_path, apps=[], engine="postgresql")
     assert "(pgqueue.E006) TASKS['default'] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS." in said
     assert "run manage.py migrate" in said
@@ -224,7 +224,7 @@ def without(tmp_path: Path, package: str) -> None:
     (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')")
 
 
-def test_an_admin_without_its_range_filters_says_what_to_install(tmp_path: Path) -> None:
+def test_an_admin_without_range_filters_names_what_to_install(tmp_path: Path) -> None:
     without(tmp_path, "rangefilter")
     apps = [f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "messages", "sessions")]
     said = check_of_a_project(tmp_path, apps=[*apps, "django_pgqueue"], engine="postgresql")
@@ -232,14 +232,14 @@ def test_an_admin_without_its_range_filters_says_what_to_install(tmp_path: Path)
     assert "pip install django-admin-rangefilter" in said
 
 
-def test_checks_do_not_connect_and_without_an_admin_nobody_needs_range_filters(tmp_path: Path) -> None:
+def test_checks_do_not_connect_and_need_range_filters_only_with_an_admin(tmp_path: Path) -> None:
     without(tmp_path, "rangefilter")
     said = check_of_a_project(tmp_path, apps=["django_pgqueue"], engine="postgresql")
     assert "System check identified no issues" in said
 
 
 @pytest.mark.skipif(PACKAGE != "django_tasks", reason="Django has the tasks API itself")
-def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> None:
+def test_django_52_without_the_backport_names_what_to_install(tmp_path: Path) -> None:
     without(tmp_path, "django_tasks")
     (tmp_path / "plain_settings.py").write_text("INSTALLED_APPS = ['django_pgqueue']")
     said = said_by_check(tmp_path, "plain_settings")
@@ -247,7 +247,7 @@ def test_django_52_without_the_backport_says_what_to_install(tmp_path: Path) -> 
     assert "django-tasks-pgqueue[django52]" in said
 
 
-def test_django_asks_the_backend(settings: Settings) -> None:
+def test_django_runs_the_checks_of_the_backend(settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": OURS}}
     assert list(task_backends["default"].check()) == []
 
@@ -271,7 +271,7 @@ def test_a_server_that_only_speaks_the_protocol_is_an_error_before_anything_is_m
 @pytest.mark.parametrize(
     "rights", ["", "grant select on pgqueue_message to {}", "grant select on django_migrations to {}"]
 )
-def test_a_login_with_few_rights_can_run_them(rights: str) -> None:
+def test_a_login_with_few_rights_can_run_the_checks(rights: str) -> None:
     login = "pgqueue_test_few"
     with connection.cursor() as cursor:
         cursor.execute(f"create role {login}; grant usage on schema public to {login}; {rights.format(login)}")
@@ -284,7 +284,7 @@ def test_a_login_with_few_rights_can_run_them(rights: str) -> None:
 
 
 @pytest.mark.django_db
-def test_the_owner_is_still_told_of_bindings_and_records() -> None:
+def test_the_owner_still_gets_the_checks_of_bindings_and_records() -> None:
     assert check_records(["default"]) == []
     with connection.cursor() as cursor:
         cursor.execute("delete from pgqueue_binding; alter table pgqueue_message rename to another")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_a_long_answer_is_read_whole_without_waiting_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_result_is_read_without_a_wait_for_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
     wait = psycopg.waiting.wait
 
@@ -43,7 +43,7 @@ def test_a_long_answer_is_read_whole_without_waiting_for_each_part(monkeypatch: 
     assert len(waits) < 20
 
 
-def test_an_answer_that_comes_bit_by_bit_is_waited_for() -> None:
+def test_a_result_that_arrives_in_parts_is_waited_for() -> None:
     with connect("default") as connection:
         rows = connection.execute(
             "select repeat('x', 9000) from generate_series(1, 5), pg_sleep(0.05 + 0 * generate_series)"
@@ -51,7 +51,7 @@ def test_an_answer_that_comes_bit_by_bit_is_waited_for() -> None:
     assert len(rows) == 5
 
 
-def test_an_error_and_the_end_of_the_session_come_through() -> None:
+def test_an_error_and_the_end_of_the_session_are_raised() -> None:
     with connect("default") as connection, connect("default") as other:
         with pytest.raises(psycopg.errors.DivisionByZero):
             connection.execute("select 1 / 0")
@@ -64,7 +64,7 @@ def test_an_error_and_the_end_of_the_session_come_through() -> None:
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this time-out")
-def test_a_worker_does_not_wait_long_for_a_network_that_swallows_what_it_sends() -> None:
+def test_a_worker_does_not_wait_long_for_a_network_that_drops_packets() -> None:
     with connect("default") as connection, socket.socket(fileno=os.dup(connection.fileno())) as copy:
         if copy.family == socket.AF_UNIX:
             pytest.skip("the tests' server is reached through a Unix socket")

@@ -41,7 +41,7 @@ def loop(wakeup: NotedWakeup) -> Loop:
     return Loop(session, Polling(listen=True), wakeup, on_reconnect=lambda: None)
 
 
-def test_what_is_due_now_is_not_waited_for(loop: Loop, wakeup: NotedWakeup) -> None:
+def test_the_loop_does_not_wait_for_an_action_that_is_due(loop: Loop, wakeup: NotedWakeup) -> None:
     loop.turn(lambda: None, time.monotonic)
     assert wakeup.waits == []
     assert not wakeup.is_waiting

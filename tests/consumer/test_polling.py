@@ -27,12 +27,12 @@ def looked_in_vain(idleness: Polling, *times: float) -> None:
         idleness.looked(found=0, wanted=4, now=now)
 
 
-def test_who_found_all_he_wanted_looks_again_at_once(idleness: Polling) -> None:
+def test_a_worker_that_found_all_it_wanted_looks_again_at_once(idleness: Polling) -> None:
     idleness.looked(found=4, wanted=4, now=10.0)
     assert idleness.next_look == 10.0
 
 
-def test_who_found_less_looks_again_in_a_moment_and_then_less_and_less_often(idleness: Polling) -> None:
+def test_a_worker_that_found_less_looks_again_soon_and_then_less_often(idleness: Polling) -> None:
     idleness.looked(found=1, wanted=4, now=10.0)
     assert idleness.next_look == 10.0 + MIN_LOOK_SECONDS
     looked_in_vain(idleness, 10.04)
@@ -48,7 +48,7 @@ def found_something(idleness: Polling, *, a_second: int) -> float:
     return 5.0
 
 
-def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Polling) -> None:
+def test_a_worker_with_little_to_do_sleeps_almost_at_once(idleness: Polling) -> None:
     now = found_something(idleness, a_second=20)
     looked_in_vain(idleness, now, now + 0.9 * QUIET_AWAKE_SECONDS)
     assert not idleness.wants_to_sleep
@@ -57,7 +57,7 @@ def test_where_there_is_little_to_do_he_sleeps_almost_at_once(idleness: Polling)
 
 
 @pytest.mark.parametrize(("a_second", "workers"), [(300, 1), (20, 32)])
-def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
+def test_a_worker_stays_awake_while_all_together_have_much_to_do(
     idleness: Polling, a_second: int, workers: int
 ) -> None:
     """While somebody sleeps each enqueue notifies."""
@@ -69,7 +69,7 @@ def test_where_there_is_much_to_do_for_all_together_he_stays_awake(
     assert idleness.wants_to_sleep
 
 
-def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Polling) -> None:
+def test_a_woken_worker_that_found_a_message_looks_again_soon(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
@@ -82,7 +82,7 @@ def test_who_was_woken_and_found_something_looks_again_in_a_moment(idleness: Pol
     assert idleness.next_look == 11.5 + MIN_LOOK_SECONDS
 
 
-def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Polling) -> None:
+def test_a_worker_woken_during_a_look_looks_again_at_once(idleness: Polling) -> None:
     """The notification comes with the answer to a look that did not see the message yet."""
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
@@ -92,7 +92,7 @@ def test_who_is_woken_during_a_look_looks_again_at_once(idleness: Polling) -> No
     assert idleness.next_look <= 11.0
 
 
-def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_he_does(idleness: Polling) -> None:
+def test_a_worker_that_finds_nothing_for_a_while_looks_once_more_and_sleeps(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 10.1 + AWAKE_SECONDS)
     wanted_to_sleep = idleness.wants_to_sleep
     idleness.fell_asleep()
@@ -102,7 +102,7 @@ def test_who_found_nothing_for_a_while_wants_to_sleep_and_looks_once_more_when_h
     assert idleness.next_look <= 10.1 + AWAKE_SECONDS
 
 
-def test_who_sleeps_on_polls_later(idleness: Polling) -> None:
+def test_a_sleeper_that_finds_nothing_polls_later(idleness: Polling) -> None:
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
     assert idleness.polled
@@ -111,7 +111,7 @@ def test_who_sleeps_on_polls_later(idleness: Polling) -> None:
 
 
 @pytest.mark.parametrize(("with_room", "times"), [(0, 1), (1, 1), (3, 3)])
-def test_those_who_have_room_share_the_looking(idleness: Polling, with_room: int, times: int) -> None:
+def test_workers_with_room_share_the_polling(idleness: Polling, with_room: int, times: int) -> None:
     idleness.company = Company(workers=8, with_room=with_room)
     looked_in_vain(idleness, 10.0)
     assert idleness.next_look == pytest.approx(10.0 + times * MIN_LOOK_SECONDS)
@@ -134,7 +134,7 @@ def test_sleepers_do_not_all_poll_at_the_same_time(idleness: Polling) -> None:
     assert len(polls) > 5
 
 
-def test_a_notification_makes_it_look_at_once(idleness: Polling) -> None:
+def test_a_notification_makes_a_worker_look_at_once(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.notified()
     assert idleness.next_look <= 11.0
@@ -150,20 +150,20 @@ def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthe
     assert idleness.next_look == 11.0 + MIN_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
 
 
-def test_after_an_error_it_waits(idleness: Polling) -> None:
+def test_after_an_error_a_worker_waits(idleness: Polling) -> None:
     idleness.looked(found=4, wanted=4, now=10.0)
     idleness.pause(2.0, now=10.0)
     assert idleness.next_look == 12.0
 
 
-def test_who_does_not_listen_does_not_sleep_but_looks_as_seldom(idleness: Polling) -> None:
+def test_a_worker_without_listen_polls_as_rarely_as_a_sleeper(idleness: Polling) -> None:
     deaf = Polling(listen=False)
     looked_in_vain(deaf, 10.0, 11.0)
     assert not deaf.wants_to_sleep
     assert deaf.next_look >= 11.0 + 0.8 * POLL_SECONDS
 
 
-def test_who_found_something_stays_awake(idleness: Polling) -> None:
+def test_a_worker_that_found_a_message_stays_awake(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.looked(found=4, wanted=4, now=11.1)
     assert not idleness.wants_to_sleep

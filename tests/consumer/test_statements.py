@@ -54,7 +54,7 @@ def fetched(statements: Statements, sql: str, *params: Any) -> list[tuple[Any, .
         ("bigint[]", [2**40, -(2**62)]),
     ],
 )
-def test_values_go_there_and_back(statements: Statements, kind: str, value: Any) -> None:
+def test_values_are_sent_and_returned_unchanged(statements: Statements, kind: str, value: Any) -> None:
     assert fetched(statements, f"select %s::{kind}", value) == [(value,)]
 
 
@@ -79,7 +79,7 @@ def test_no_rows_and_nothing_to_fetch(statements: Statements) -> None:
         assert cursor.fetchall() == []
 
 
-def test_percents_and_places() -> None:
+def test_a_double_percent_is_a_percent() -> None:
     assert numbered("select %s, '%%s', %s, 5 %% 2, %s") == "select $1, '%s', $2, 5 % 2, $3"
 
 
@@ -96,7 +96,7 @@ def test_an_error_of_the_statement_is_psycopgs_and_the_next_one_runs(statements:
     assert fetched(statements, "select 1 / %s::integer", 1) == [(1,)]
 
 
-def test_a_connection_that_is_gone_is_trouble(statements: Statements, connection: psycopg.Connection[Any]) -> None:
+def test_a_lost_connection_is_an_error(statements: Statements, connection: psycopg.Connection[Any]) -> None:
     with connect("default") as other:
         other.execute("select pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
@@ -106,7 +106,7 @@ def test_a_connection_that_is_gone_is_trouble(statements: Statements, connection
         fetched(statements, "select 1")
 
 
-def test_a_notification_that_comes_with_an_answer_is_heard() -> None:
+def test_a_notification_that_arrives_with_a_result_is_received() -> None:
     heard: list[str] = []
     session = Session("default", consumer="me", pooled=False, notified=lambda: heard.append("!"))
     session.open()
@@ -128,7 +128,9 @@ def test_behind_a_pooler_nothing_is_prepared() -> None:
         assert session.connection.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
 
 
-def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection: psycopg.Connection[Any]) -> None:
+def test_statements_are_part_of_the_open_transaction(
+    statements: Statements, connection: psycopg.Connection[Any]
+) -> None:
     with connection.transaction(force_rollback=True):
         functions.enqueue(
             statements, functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.site.tasks.noop")
@@ -139,7 +141,7 @@ def test_in_a_transaction_they_are_part_of_it(statements: Statements, connection
         assert functions.message_dequeue(statements, worker="me", tasks=True) == []
 
 
-def test_what_was_prepared_outlasts_what_psycopg_does_after_a_rollback() -> None:
+def test_prepared_statements_survive_the_cleanup_of_psycopg_after_a_rollback() -> None:
     session = Session("default", consumer="me", pooled=False, notified=lambda: None)
     with session.open() as connection:
         for _ in range(2):
@@ -149,7 +151,7 @@ def test_what_was_prepared_outlasts_what_psycopg_does_after_a_rollback() -> None
             connection.execute("select 1")
 
 
-def test_how_many_rows_were_written(statements: Statements) -> None:
+def test_the_number_of_written_rows_is_returned(statements: Statements) -> None:
     with statements.cursor() as cursor:
         cursor.execute("create temporary table few as select n from generate_series(1, %s) as n", (3,))
         cursor.execute("update few set n = n + 1 where n > %s", (1,))
@@ -166,7 +168,7 @@ FAILS_AT_ITS_END = (
 )
 
 
-def test_an_error_after_the_rows_of_an_answer_is_not_overlooked(
+def test_an_error_after_the_rows_of_a_result_is_raised(
     connection: psycopg.Connection[Any], statements: Statements
 ) -> None:
     """The end of a transaction may fail, or be cut short, after its statement has answered: two results, rows first."""

@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue.consumer.wakeup import Wakeup
 
 
-def test_it_ends_a_wait_and_may_be_used_when_it_is_closed() -> None:
+def test_wake_ends_a_wait_and_may_be_called_after_close() -> None:
     waker = Wakeup()
     waker.wake()
     assert waker.wait(30) == set()
@@ -56,7 +56,7 @@ class Late:
         self.real.close()
 
 
-def test_who_closes_lets_who_is_just_waking_finish() -> None:
+def test_close_waits_for_a_wake_in_progress() -> None:
     waker = Wakeup()
     late = Late(waker._write)
     waker._write = cast("socket.socket", late)

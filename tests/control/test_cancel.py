@@ -46,7 +46,7 @@ def running(diary: Diary, attempt: int = 1) -> None:
 
 
 class TestWaiting:
-    def test_it_leaves_the_queue_for_the_history(self) -> None:
+    def test_a_cancelled_message_moves_to_the_history(self) -> None:
         result = jobs.follow.enqueue()
         assert cancel(result) == "cancelled"
         assert drain() == []
@@ -54,7 +54,7 @@ class TestWaiting:
         assert (attempt.status, attempt.final, attempt.attempt, attempt.worker) == ("cancelled", True, 0, None)
         assert attempt.content == {"args": [], "kwargs": {}}
 
-    def test_its_result_has_failed_without_an_attempt(self) -> None:
+    def test_a_cancelled_result_has_failed_without_an_attempt(self) -> None:
         result = jobs.follow.enqueue()
         cancel(result)
         result.refresh()
@@ -65,10 +65,10 @@ class TestWaiting:
             _ = result.return_value
 
     @pytest.mark.parametrize("of", [lambda r: r, lambda r: r.id, lambda r: int(r.id)], ids=["result", "id", "number"])
-    def test_a_result_and_its_id_are_the_same(self, of: Any) -> None:
+    def test_cancel_takes_a_result_or_its_id(self, of: Any) -> None:
         assert cancel(of(jobs.follow.enqueue())) == "cancelled"
 
-    def test_what_is_scheduled_or_waits_for_its_retry_waits(self) -> None:
+    def test_scheduled_and_retried_messages_can_be_cancelled(self) -> None:
         scheduled = jobs.follow.using(run_after=dt.timedelta(days=1)).enqueue()
         retried = jobs.follow.using(max_attempts=3).enqueue({"raise": "OSError"})
         deferred = jobs.follow.enqueue({"defer": 3600})
@@ -89,7 +89,7 @@ class TestWaiting:
         message.defer()
         assert queue.receive() is None
 
-    def test_it_is_part_of_the_transaction(self) -> None:
+    def test_cancel_is_part_of_the_transaction(self) -> None:
         result = jobs.follow.enqueue()
         with transaction.atomic():
             assert cancel(result) == "cancelled"
@@ -98,7 +98,7 @@ class TestWaiting:
 
 
 class TestNothingToCancel:
-    def test_what_has_ended_is_left_as_it_ended(self) -> None:
+    def test_an_ended_message_stays_as_it_ended(self) -> None:
         good, bad = jobs.follow.enqueue(), jobs.follow.enqueue({"raise": "OSError"})
         drain()
         assert [cancel(result) for result in (good, bad)] == [None, None]
@@ -106,11 +106,11 @@ class TestNothingToCancel:
         cancelled = jobs.follow.enqueue()
         assert [cancel(cancelled), cancel(cancelled)] == ["cancelled", None]
 
-    def test_what_never_was(self) -> None:
+    def test_an_id_that_never_existed(self) -> None:
         assert cancel(2**62) is None
 
     @pytest.mark.parametrize("result_id", ["", "seven", "1.5", -1, 2**63, "9" * 5000, "7\x00", "\u0667", True])
-    def test_what_can_be_no_id_is_no_question_to_the_database(self, result_id: Any) -> None:
+    def test_a_malformed_id_sends_no_query(self, result_id: Any) -> None:
         with no_queries():
             assert cancel(result_id) is None
 
@@ -129,7 +129,7 @@ def slots(transactional_db: None, diary: Diary) -> Iterator[Slots]:
 
 class TestBetween:
     @pytest.mark.django_db(transaction=True)
-    def test_what_comes_back_into_the_queue_meanwhile_is_cancelled(self, session: Session) -> None:
+    def test_a_message_that_is_deferred_meanwhile_is_cancelled(self, session: Session) -> None:
         """It runs when the waiting ones are looked at, and waits when the running ones are."""
         result = jobs.follow.enqueue()
         [held] = functions.message_dequeue(connection, worker="w1", tasks=True)
@@ -148,7 +148,7 @@ class TestBetween:
         [(jobs.hold_the_key, jobs.hold_the_key), (jobs.wait_until_allowed, jobs.wait_until_allowed)],
         ids=["plain", "async"],
     )
-    def test_what_is_claimed_and_not_begun_does_not_begin(
+    def test_a_claimed_message_that_has_not_begun_does_not_begin(
         self, slots: Slots, diary: Diary, first: Any, second: Any
     ) -> None:
         results = [job.using(unique_key=word).enqueue(word) for job, word in ((first, "a"), (second, "b"))]
@@ -164,7 +164,7 @@ class TestBetween:
         record(connection, ends, worker="w1")
         assert [statuses(result) for result in results] == [["succeeded"], ["cancelled"]]
 
-    def test_whatever_the_moment_no_end_is_lost(self, slots: Slots) -> None:
+    def test_a_cancelled_coroutine_always_reports_its_end(self, slots: Slots) -> None:
         """A coroutine that is cancelled before its first step never takes it."""
         for number in range(1, 41):
             jobs.wait_for_ever.enqueue(f"{number}")
@@ -180,7 +180,7 @@ class TestBetween:
 
 @pytest.mark.django_db(transaction=True)
 class TestRunning:
-    def test_a_task_that_looks_sees_it_within_about_a_second(self, consume: Consume, diary: Diary) -> None:
+    def test_a_task_sees_the_request_within_about_a_second(self, consume: Consume, diary: Diary) -> None:
         result = jobs.wait_for_a_request.enqueue()
         consume()
         running(diary)
@@ -208,7 +208,7 @@ class TestRunning:
         assert statuses(result) == ["cancelled"]
         assert result.errors[0].exception_class_path.endswith("CancelledError")
 
-    def test_only_the_one_that_was_meant_is_cancelled(self, consume: Consume, diary: Diary) -> None:
+    def test_only_the_requested_task_is_cancelled(self, consume: Consume, diary: Diary) -> None:
         results = [jobs.wait_for_ever.enqueue("a"), jobs.wait_for_ever.enqueue("b")]
         consume()
         wait_until(lambda: sorted(diary.words()) == ["a", "b"], "both run")
@@ -221,7 +221,7 @@ class TestRunning:
         ended(results[1])
 
     @pytest.mark.parametrize("job", [jobs.wait_for_a_request, jobs.will_not_be_cancelled], ids=["plain", "async"])
-    def test_a_task_that_succeeds_all_the_same_has_succeeded(self, consume: Consume, diary: Diary, job: Any) -> None:
+    def test_a_task_that_ignores_the_request_may_succeed(self, consume: Consume, diary: Diary, job: Any) -> None:
         result = job.enqueue(*(["go on"] if job is jobs.wait_for_a_request else []))
         consume()
         running(diary)
@@ -230,7 +230,7 @@ class TestRunning:
         assert (result.status, statuses(result)) == ("SUCCESSFUL", ["succeeded"])
 
     @pytest.mark.parametrize("then", ["error", "defer", "retry"])
-    def test_it_is_not_begun_again_however_the_attempt_ends(self, consume: Consume, diary: Diary, then: str) -> None:
+    def test_a_cancelled_message_gets_no_further_attempt(self, consume: Consume, diary: Diary, then: str) -> None:
         result = jobs.wait_for_a_request.using(max_attempts=5).enqueue(then)
         consume()
         running(diary)
@@ -249,7 +249,9 @@ class TestRunning:
         assert statuses(ended(result)) == ["cancelled"]
         assert effects() == []
 
-    def test_one_that_is_lost_meanwhile_is_cancelled(self, consume: Consume, diary: Diary, session: Session) -> None:
+    def test_a_message_that_is_lost_after_the_request_is_cancelled(
+        self, consume: Consume, diary: Diary, session: Session
+    ) -> None:
         result = jobs.wait_for_a_request.using(max_attempts=5).enqueue("go on")
         consume()
         running(diary)
@@ -260,7 +262,7 @@ class TestRunning:
         assert statuses(ended(result)) == ["cancelled"]
         assert result.errors[0].exception_class_path == "django_pgqueue.exceptions.AttemptLost"
 
-    def test_a_request_that_is_rolled_back_was_none(self, consume: Consume, diary: Diary) -> None:
+    def test_a_request_that_is_rolled_back_has_no_effect(self, consume: Consume, diary: Diary) -> None:
         result = jobs.wait_for_ever.enqueue()
         consume()
         running(diary)
@@ -275,14 +277,14 @@ class TestRunning:
         cancel(result)
         ended(result)
 
-    def test_what_looks_like_it_and_was_not_asked_for_is_an_error(self, consume: Consume) -> None:
+    def test_a_cancellation_without_a_request_is_an_error(self, consume: Consume) -> None:
         result = jobs.cancels_itself.using(max_attempts=2).enqueue()
         consume()
         wait_until(lambda: statuses(result), "the first attempt has ended")
         assert statuses(result) == ["retried"]
         assert cancel(result) == "cancelled"
 
-    def test_the_next_job_in_the_slot_knows_nothing_of_it(self, consume: Consume, diary: Diary) -> None:
+    def test_the_next_job_in_the_slot_does_not_see_the_request(self, consume: Consume, diary: Diary) -> None:
         result = jobs.wait_for_a_request.enqueue()
         consume(threads=1)
         running(diary)
@@ -292,17 +294,17 @@ class TestRunning:
 
 
 class TestInDrain:
-    def test_a_task_sees_that_it_was_asked_to(self) -> None:
+    def test_a_task_sees_the_request(self) -> None:
         result = jobs.cancel_yourself.enqueue()
         drain()
         result.refresh()
         assert (result.status, statuses(result)) == ("FAILED", ["cancelled"])
         assert result.errors[0].exception_class_path == CANCELLED
 
-    def test_nobody_asked(self) -> None:
+    def test_no_request_is_seen_as_none(self) -> None:
         jobs.stop_without_being_asked.enqueue()
         assert drain()[0].return_value is False
 
-    def test_an_async_task_may_look_too(self) -> None:
+    def test_an_async_task_sees_the_request(self) -> None:
         jobs.say_async.enqueue(0.5)
         assert [(result.status, result.return_value) for result in drain()] == [("SUCCESSFUL", False)]

@@ -38,7 +38,7 @@ def paused() -> list[tuple[Any, ...]]:
 
 
 class TestControl:
-    def test_what_comes_waits_until_it_is_resumed(self) -> None:
+    def test_new_messages_wait_until_the_queue_is_resumed(self) -> None:
         pause("mail")
         waits = jobs.follow.using(queue_name="mail").enqueue()
         runs = jobs.follow.enqueue()
@@ -48,7 +48,7 @@ class TestControl:
         assert resume("mail") is True
         assert [result.id for result in drain()] == [waits.id]
 
-    def test_raw_messages_of_it_wait_too(self) -> None:
+    def test_raw_messages_of_a_paused_queue_wait_too(self) -> None:
         queue = Queue("mail")
         queue.send("tea")
         pause("mail")
@@ -59,7 +59,7 @@ class TestControl:
         assert message
         message.complete()
 
-    def test_what_is_held_goes_on(self) -> None:
+    def test_a_locked_message_goes_on(self) -> None:
         queue = Queue("mail")
         queue.send_many(["tea", "coffee"])
         first, second = queue.receive_many(2)
@@ -69,7 +69,7 @@ class TestControl:
         second.defer()
         assert queue.receive() is None
 
-    def test_it_says_who_and_keeps_the_first(self) -> None:
+    def test_the_first_pause_and_its_author_are_kept(self) -> None:
         pause("mail", by="Ada")
         before = paused()
         pause("mail", by="Bob")
@@ -77,13 +77,13 @@ class TestControl:
         assert paused() == before
         assert before[0][:2] == ("mail", "Ada")
 
-    def test_resume_answers_whether_it_was_paused(self) -> None:
+    def test_resume_returns_whether_the_queue_was_paused(self) -> None:
         assert resume("mail") is False
         pause("mail")
         assert [resume("mail"), resume("mail")] == [True, False]
         assert paused() == []
 
-    def test_it_is_part_of_the_transaction(self) -> None:
+    def test_pause_is_part_of_the_transaction(self) -> None:
         with transaction.atomic():
             pause("default")
             transaction.set_rollback(True)
@@ -91,7 +91,7 @@ class TestControl:
         assert [done.id for done in drain()] == [result.id]
 
     @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, None, 5, ["mail"]], ids=repr)
-    def test_what_can_be_no_name_is_refused_before_any_sql(self, name: Any) -> None:
+    def test_an_invalid_name_is_refused_before_any_sql(self, name: Any) -> None:
         for control in (pause, resume):
             with (
                 no_queries(),
@@ -101,7 +101,7 @@ class TestControl:
             assert repr(name)[:77] in str(e.value)
 
     @pytest.mark.parametrize("name", ["'; drop table pgqueue_message; --", "a,b", "{}", "q" * 255, "é 🍵"])
-    def test_any_name_that_a_queue_may_have_can_be_paused(self, name: str) -> None:
+    def test_a_queue_of_any_valid_name_can_be_paused(self, name: str) -> None:
         Queue(name).send("tea")
         pause(name)
         assert Queue(name).receive() is None
@@ -112,7 +112,7 @@ class TestControl:
 @pytest.mark.django_db(transaction=True)
 class TestInAWorker:
     @pytest.mark.parametrize("slow", [False, True], ids=["full claims", "claims from floors"])
-    def test_nothing_of_it_begins_any_more_while_other_queues_go_on(
+    def test_messages_of_a_paused_queue_do_not_begin_while_other_queues_go_on(
         self, consume: Consume, monkeypatch: pytest.MonkeyPatch, *, slow: bool
     ) -> None:
         if slow:  # as if every claim had to walk over what somebody's old snapshot keeps
@@ -143,7 +143,7 @@ class TestInAWorker:
         assert ended(result).status == "SUCCESSFUL"
 
     @pytest.mark.slow
-    def test_sleepers_sleep_although_something_is_due_in_it(
+    def test_workers_sleep_although_a_message_is_due_in_a_paused_queue(
         self, consume: Consume, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         looks: list[float] = []
@@ -161,7 +161,7 @@ class TestInAWorker:
         wait_until(lambda: len(looks) > 4, "it has looked a few times")
         assert looks[4] - looks[1] > 2, "about once a second"
 
-    def test_a_burst_leaves_what_is_paused(self, session: Session) -> None:
+    def test_a_burst_leaves_messages_of_paused_queues(self, session: Session) -> None:
         pause("mail")
         waits, runs = nothing.using(queue_name="mail").enqueue(), nothing.enqueue()
         assert WorkerProcess(WorkerSettings(threads=1, burst=True)).run() == 0
@@ -170,7 +170,7 @@ class TestInAWorker:
         waits.refresh()
         assert (runs.status, waits.status) == ("SUCCESSFUL", "READY")
 
-    def test_pausing_waits_for_nobody_and_holds_nobody_up(self, session: Session) -> None:
+    def test_pausing_waits_for_no_session_and_blocks_none(self, session: Session) -> None:
         """Enqueueing and dequeueing only read the row."""
         for _ in range(20):
             nothing.enqueue()

@@ -38,7 +38,7 @@ CHOICES = [
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("message", "statement"), CHOICES)
-def test_a_message_is_enqueued_by_the_function_that_it_needs_and_says_no_more_than_it_must(
+def test_a_message_is_enqueued_by_the_function_that_it_needs_with_only_the_needed_parameters(
     message: NewMessage, statement: str
 ) -> None:
     with CaptureQueriesContext(connection) as queries:
@@ -49,13 +49,13 @@ def test_a_message_is_enqueued_by_the_function_that_it_needs_and_says_no_more_th
 
 
 @pytest.mark.django_db
-def test_who_holds_the_key_is_not_new() -> None:
+def test_a_message_that_holds_the_key_is_not_new() -> None:
     first, second = (functions.enqueue(connection, NewMessage(content="1", unique=KEY)) for _ in range(2))
     assert (first.id, second.is_new) == (second.id, False)
 
 
 @pytest.mark.django_db
-def test_one_by_one_at_once_and_alike_make_the_same_rows() -> None:
+def test_single_and_bulk_enqueues_make_the_same_rows() -> None:
     message = NewMessage(
         content='{"a": "é"}',
         queue="mail",
@@ -79,7 +79,7 @@ def test_one_by_one_at_once_and_alike_make_the_same_rows() -> None:
 @pytest.mark.parametrize(
     "message", [NewMessage(content="1", when=Delay(5)), NewMessage(content="1", after=After((1,)))]
 )
-def test_what_is_enqueued_alone_is_not_enqueued_with_many(message: NewMessage) -> None:
+def test_a_message_for_single_enqueue_is_refused_in_a_bulk(message: NewMessage) -> None:
     with pytest.raises(ValueError, match="can only be enqueued alone"):
         functions.enqueue_many(connection, [message])
 
@@ -93,7 +93,7 @@ def test_queues_with_waiting_messages_are_named_in_order() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("attempts", [(1, 2), (2, 1)])
-def test_the_late_end_of_a_lost_attempt_does_not_hide_that_of_the_one_that_is_ours(attempts: tuple[int, int]) -> None:
+def test_the_late_end_of_a_lost_attempt_does_not_hide_the_end_of_the_held_one(attempts: tuple[int, int]) -> None:
     """A worker whose lock ran out may have taken the same message again: both ends may come in one batch."""
     functions.enqueue(connection, NewMessage(content="{}"))
     for lock_ms in (0, 60_000):

@@ -41,7 +41,7 @@ def change(sql: str) -> None:
     ],
     ids=["enqueue", "many at once", "result", "result of the history"],
 )
-def test_a_web_process_on_an_older_queue_does_nothing_and_says_what_to_run(
+def test_a_web_process_on_an_older_queue_enqueues_nothing_and_names_the_remedy(
     lacks: str, do: Callable[[Any], object]
 ) -> None:
     result = tasks.do_nothing.enqueue()
@@ -78,7 +78,7 @@ def test_a_queue_without_a_version_is_that_of_the_first_release() -> None:
 
 
 @pytest.mark.parametrize(("version", "is_outdated"), [("0.0.9", True), ("99.0.0", False)])
-def test_a_newer_queue_is_no_reason_to_stop(version: str, is_outdated: bool) -> None:
+def test_a_newer_queue_is_accepted(version: str, is_outdated: bool) -> None:
     with transaction.atomic():
         change(sql_files.current("pgqueue_version").replace(functions.needed(), version))
         found = functions.installed_queue(connection)
@@ -87,7 +87,7 @@ def test_a_newer_queue_is_no_reason_to_stop(version: str, is_outdated: bool) -> 
         transaction.set_rollback(True)
 
 
-def test_there_may_be_no_queue() -> None:
+def test_a_missing_queue_is_no_error() -> None:
     with transaction.atomic():
         change("set local search_path = pg_catalog")
         assert functions.installed_queue(connection) is None

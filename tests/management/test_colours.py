@@ -27,7 +27,7 @@ def line(message: str, level: int = logging.INFO) -> str:
 
 
 @pytest.mark.parametrize("word", OUTCOMES)
-def test_an_outcome_has_its_colour_and_the_words_stay(word: str) -> None:
+def test_an_outcome_is_coloured_and_its_text_stays(word: str) -> None:
     coloured = line(f"{word} id=1 task=shop.tasks.send_receipt")
     assert re.search(f"\x1b\\[[0-9;]+m{word}\x1b", coloured)
     assert ESCAPE.sub("", coloured).endswith(f"INFO    {word} id=1 task=shop.tasks.send_receipt")
@@ -57,7 +57,7 @@ class Terminal(io.StringIO):
         (io.StringIO(), {"force_color": True}, {}, True),
     ],
 )
-def test_who_gets_colours(
+def test_colours_depend_on_the_terminal(
     stream: io.StringIO, options: dict[str, Any], variables: Mapping[str, str], coloured: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

@@ -37,7 +37,7 @@ def everything() -> list[Any]:
     return [*Message.objects.order_by("id").values(), *Attempt.objects.order_by("id").values()]
 
 
-def test_the_next_ones_are_shown_in_their_order() -> None:
+def test_the_next_messages_are_shown_in_their_order() -> None:
     with clock(NOON):
         second, third, first = (task.enqueue(1).id for task in (note, post.using(priority=-5), post))
         before = everything()
@@ -58,7 +58,7 @@ def test_the_next_ones_are_shown_in_their_order() -> None:
     assert len({line.rindex("tests.") for line in lines[1:]}) == 1
 
 
-def test_it_is_the_order_in_which_they_are_dequeued() -> None:
+def test_the_order_is_that_of_the_dequeue() -> None:
     for n in range(30):
         note.using(priority=n % 3).enqueue(n)
     shown = [int(line.split()[1]) for line in explained("30")[2:]]
@@ -67,7 +67,7 @@ def test_it_is_the_order_in_which_they_are_dequeued() -> None:
     assert shown == [message.id for message in dequeued]
 
 
-def test_it_says_why_the_others_are_not_among_them() -> None:
+def test_the_reason_is_shown_for_messages_that_are_not_next() -> None:
     with clock(NOON):
         scheduled = note.using(run_after=HOUR).enqueue().id
         raw = str(functions.enqueue(connection, functions.NewMessage(content="1")).id)
@@ -91,7 +91,7 @@ def test_it_says_why_the_others_are_not_among_them() -> None:
     ]
 
 
-def test_of_several_reasons_the_one_that_somebody_has_to_remove_is_told() -> None:
+def test_of_several_reasons_the_one_that_needs_an_operator_is_shown() -> None:
     with clock(NOON):
         note.using(queue_name="paused", run_after=HOUR).enqueue()
         control.pause("paused", by="Ada")
@@ -99,7 +99,7 @@ def test_of_several_reasons_the_one_that_somebody_has_to_remove_is_told() -> Non
         assert explained("--queues", "mail")[-1].endswith("This worker does not serve its queue.")
 
 
-def test_a_parked_job_says_so() -> None:
+def test_a_parked_job_shows_the_reason() -> None:
     with clock(NOON):
         parked = note.enqueue().id
         held = functions.message_dequeue(connection, worker="old", tasks=True)
@@ -112,7 +112,7 @@ def test_a_parked_job_says_so() -> None:
     )
 
 
-def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
+def test_a_job_that_waits_for_others_names_them_until_they_have_ended() -> None:
     first = note.enqueue()
     second = note.using(after=[first], priority=50).enqueue().id
     before = everything()
@@ -126,7 +126,7 @@ def test_a_job_that_waits_for_others_says_so_until_they_have_ended() -> None:
     assert [row[1] for row in rows(explained()[2:])] == [second]
 
 
-def test_what_a_channel_keeps_back_says_so() -> None:
+def test_messages_held_back_by_a_channel_show_the_reason() -> None:
     control.set_channel("acme", max_concurrency=1)
     control.set_channel("slow", release_interval=3600)
     with clock(NOON):
@@ -152,7 +152,7 @@ def test_a_message_whose_lock_ran_out_is_among_the_next_and_stays_as_it_is() -> 
         assert everything() == before
 
 
-def test_as_many_are_shown_as_were_asked_for() -> None:
+def test_as_many_messages_are_shown_as_requested() -> None:
     bulk.enqueue_many(note, range(50))
     ids = [str(row["id"]) for row in everything()]
     lines = explained("3")
@@ -162,7 +162,7 @@ def test_as_many_are_shown_as_were_asked_for() -> None:
     assert len(explained()) == 2 + 20 + 3 + 20
 
 
-def test_explain_is_another_word_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_is_an_alias_of_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     call_command("qworker", "--explain")
     assert capsys.readouterr().out == "Nothing is ready (all queues).\n"
 

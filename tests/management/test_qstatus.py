@@ -92,7 +92,7 @@ def test_the_versions_that_run_are_named_the_latest_first(clock: Clock) -> None:
     assert told()["workers"]["versions"] == {"2024.10.1": 1, "2024.9.1": 2}
 
 
-def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
+def test_queues_are_shown_in_a_table(clock: Clock) -> None:
     busy(clock)
     assert said() == [
         "default at 2026-01-09 12:10:30",
@@ -112,7 +112,7 @@ def test_what_there_is_stands_in_a_table(clock: Clock) -> None:
     ]
 
 
-def test_an_empty_queue_says_that_it_is_empty(clock: Clock) -> None:
+def test_an_empty_queue_is_reported_as_empty(clock: Clock) -> None:
     assert said()[1:] == [
         "Workers: 0 awake, 0 asleep, 0 slots",
         "",
@@ -160,7 +160,7 @@ def test_messages_that_no_worker_knows_are_named(db: None) -> None:
     assert told()["queues"][0]["wait_for_others"] == 0
 
 
-def test_of_many_tasks_that_no_worker_knows_the_newest_are_named(clock: Clock) -> None:
+def test_of_many_unknown_tasks_the_newest_are_named(clock: Clock) -> None:
     for n in range(12):
         send(task=f"shop.tasks.a{n}", queue="mail")
         functions.message_park(connection, [(held, "gone") for held in claim("mail")], worker=WORKER)
@@ -173,7 +173,7 @@ def test_of_many_tasks_that_no_worker_knows_the_newest_are_named(clock: Clock) -
     assert told()["more_unknown"] == {"tasks": 3, "is_at_least": False}
 
 
-def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_capped_and_marked(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MOST", 3)
     monkeypatch.setattr(throughput, "SAMPLE", 2)
     for _ in range(5):
@@ -188,7 +188,7 @@ def test_counts_end_somewhere_and_that_is_told(clock: Clock, monkeypatch: pytest
     assert found["estimated"] is True
 
 
-def test_only_the_queues_that_are_asked_for(clock: Clock) -> None:
+def test_only_the_given_queues_are_shown(clock: Clock) -> None:
     busy(clock)
     assert [queue["name"] for queue in told("--queue", "mail,reports", "--queue", "none")["queues"]] == [
         "mail", "none", "reports",
@@ -208,7 +208,7 @@ def test_a_narrow_terminal_leaves_columns_out(clock: Clock, monkeypatch: pytest.
     assert out.getvalue().splitlines()[4] == "Queue    Ready  Oldest  Running"
 
 
-def test_names_can_not_steer_a_terminal(clock: Clock) -> None:
+def test_names_cannot_steer_a_terminal(clock: Clock) -> None:
     send(queue="mail\x1b[2J\u202e", task=None)
     assert any(line.startswith("mail\\x1b[2J\\u202e  ") for line in said())
 
@@ -224,7 +224,7 @@ def test_a_transaction_that_keeps_old_rows_is_a_warning(monkeypatch: pytest.Monk
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
     with psycopg.connect(conninfo()) as other:
         other.execute("lock table pgqueue_message in access exclusive mode")
@@ -232,7 +232,7 @@ def test_what_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
             said()
 
 
-def test_without_tables_it_says_what_to_do(db: None) -> None:
+def test_missing_tables_are_an_error_with_the_next_step(db: None) -> None:
     sql("alter table pgqueue_queue rename to elsewhere")
     with pytest.raises(CommandError, match=r"Run manage\.py migrate"):
         said()
@@ -246,12 +246,12 @@ def test_without_tables_it_says_what_to_do(db: None) -> None:
         (["--interval", "nan"], "--interval nan is not"),
     ],
 )
-def test_nonsense_is_refused(db: None, arguments: list[str], problem: str) -> None:
+def test_invalid_arguments_are_refused(db: None, arguments: list[str], problem: str) -> None:
     with pytest.raises(CommandError, match=problem):
         said(*arguments)
 
 
-def test_a_window_shows_a_table_that_is_drawn_again(environment: dict[str, str]) -> None:
+def test_a_terminal_shows_a_table_that_is_redrawn(environment: dict[str, str]) -> None:
     sign_in("awake")
     send(queue="first")
     control.pause("first")
@@ -269,7 +269,7 @@ def test_a_window_shows_a_table_that_is_drawn_again(environment: dict[str, str])
 
 
 @pytest.mark.slow
-def test_a_window_without_colours_that_is_too_small_and_is_stopped(environment: dict[str, str]) -> None:
+def test_a_small_terminal_without_colours_is_redrawn_until_it_is_stopped(environment: dict[str, str]) -> None:
     for number in range(30):
         send(queue=f"queue-{number:02}", task=None)
     control.pause("queue-00")
@@ -291,7 +291,7 @@ def test_a_terminal_without_rich_gets_plain_text(environment: dict[str, str], tm
     assert "\x1b[?1049h" not in window.seen
 
 
-def test_a_pipe_gets_a_look_each_interval_until_nobody_reads(environment: dict[str, str]) -> None:
+def test_a_pipe_gets_a_snapshot_each_interval_until_its_reader_ends(environment: dict[str, str]) -> None:
     command = [sys.executable, "-m", "tests.support.site.manage", "qstatus", "--json", "--interval", "0.1"]
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

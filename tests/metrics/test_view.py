@@ -51,14 +51,14 @@ def read(client: Client) -> dict[tuple[str, ...], float]:
     "given", ["", "Bearer", "Bearer ", "Bearer a token", f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer é"]
 )
 @pytest.mark.django_db
-def test_a_stranger_is_refused(client: Client, given: str) -> None:
+def test_an_anonymous_request_is_refused(client: Client, given: str) -> None:
     answer = client.get(URL, headers={"Authorization": given} if given else {})
     assert (answer.status_code, answer["WWW-Authenticate"]) == (401, 'Bearer realm="pgqueue metrics"')
     assert b"pgqueue_" not in answer.content
 
 
 @pytest.mark.django_db
-def test_without_a_token_in_the_settings_no_token_helps(client: Client, settings: Settings) -> None:
+def test_without_a_token_in_the_settings_any_token_is_refused(client: Client, settings: Settings) -> None:
     for token in (None, ""):
         settings.TASKS = tasks(METRICS_TOKEN=token)
         assert [client.get(URL, headers={"Authorization": f"Bearer {word}"}).status_code for word in ("", "None")] == [
@@ -68,7 +68,9 @@ def test_without_a_token_in_the_settings_no_token_helps(client: Client, settings
 
 @pytest.mark.parametrize(("staff", "permission", "status"), [(True, True, 200), (True, False, 401), (False, True, 401)])
 @pytest.mark.django_db
-def test_who_may_see_the_overview_may_read_it(client: Client, *, staff: bool, permission: bool, status: int) -> None:
+def test_the_overview_permission_allows_reading_the_metrics(
+    client: Client, *, staff: bool, permission: bool, status: int
+) -> None:
     user = User.objects.create_user("ada", is_staff=staff)
     if permission:
         user.user_permissions.add(Permission.objects.get(codename="view_overview"))
@@ -77,13 +79,13 @@ def test_who_may_see_the_overview_may_read_it(client: Client, *, staff: bool, pe
 
 
 @pytest.mark.django_db
-def test_it_is_only_read(client: Client) -> None:
+def test_the_metrics_view_accepts_only_get(client: Client) -> None:
     assert client.post(URL, headers=BEARER).status_code == 405
     assert client.get(URL, headers=BEARER)["Cache-Control"] == "max-age=0, no-cache, no-store, must-revalidate, private"
 
 
 @pytest.mark.django_db
-def test_it_says_what_the_overview_says(client: Client) -> None:
+def test_the_metrics_match_the_overview(client: Client) -> None:
     for _ in range(3):
         nothing.using(queue_name="mail").enqueue()
     nothing.using(queue_name="mail", run_after=HOUR).enqueue()
@@ -118,7 +120,7 @@ def park(task: str, *, queue: str = "mail") -> None:
 
 
 @pytest.mark.django_db
-def test_the_first_parked_message_counts_beside_many_newer_ones(client: Client) -> None:
+def test_the_oldest_parked_message_counts_beside_many_newer_ones(client: Client) -> None:
     with testing.clock() as clock:
         park("shop.tasks.first")
         clock.advance(HOUR)
@@ -146,14 +148,14 @@ def test_parked_messages_are_counted(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_openmetrics_is_spoken_to_those_who_ask_for_it(client: Client) -> None:
+def test_openmetrics_is_sent_to_clients_that_accept_it(client: Client) -> None:
     answer = client.get(URL, headers={**BEARER, "Accept": OPENMETRICS})
     assert answer["Content-Type"].startswith("application/openmetrics-text")
     assert samples(answer.content.decode(), openmetrics=True)["pgqueue_up", "default"] == 1
 
 
 @pytest.mark.django_db
-def test_the_database_is_asked_once_in_a_while(
+def test_the_database_is_queried_once_per_interval(
     client: Client, django_assert_num_queries: DjangoAssertNumQueries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = read(client)
@@ -177,7 +179,7 @@ def test_only_what_failed_in_the_last_hour_is_counted(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_queue_that_can_not_be_read_is_down(client: Client) -> None:
+def test_a_queue_that_cannot_be_read_is_down(client: Client) -> None:
     with connection.cursor() as cursor:
         cursor.execute("alter table pgqueue_queue rename to elsewhere")
     found = read(client)
@@ -186,7 +188,7 @@ def test_a_queue_that_can_not_be_read_is_down(client: Client) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_nobody_waits_long_for_a_busy_database(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_database_ends_the_request_soon(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue, "STATEMENT_TIMEOUT", "50ms")
     with psycopg.connect(conninfo()) as other:
         other.execute("lock table pgqueue_message in access exclusive mode")
@@ -197,7 +199,7 @@ def test_nobody_waits_long_for_a_busy_database(client: Client, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("token", ["short", 5, "", b"a token of some length"])
-def test_a_check_looks_at_the_token(settings: Settings, token: object) -> None:
+def test_a_check_validates_the_token(settings: Settings, token: object) -> None:
     settings.TASKS = tasks(METRICS_TOKEN=token)
     assert [problem.id for problem in checks.check_backends(None)] == ["pgqueue.E002"]
 

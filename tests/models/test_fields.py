@@ -59,7 +59,7 @@ def numbers(messages: Any) -> list[int]:
 class TestInTheDatabase:
     @given(any_ms)
     @with_database
-    def test_every_bigint_comes_and_goes_unchanged(self, ms: int) -> None:
+    def test_every_bigint_is_stored_and_read_unchanged(self, ms: int) -> None:
         [pk] = put(ms)
         message = Message.objects.get(pk=pk)
         assert numbers([message]) == [ms]
@@ -125,7 +125,7 @@ class TestInTheDatabase:
     @pytest.mark.parametrize("form", ["json", "jsonl", "xml"])
     @given(ms=any_ms)
     @with_database
-    def test_what_is_dumped_can_be_loaded(self, form: str, ms: int) -> None:
+    def test_a_dumped_row_can_be_loaded(self, form: str, ms: int) -> None:
         [pk] = put(ms)
         [loaded] = serializers.deserialize(form, serializers.serialize(form, Message.objects.all()))
         loaded.save()
@@ -140,7 +140,7 @@ class TestInPython:
         assert copy.deepcopy(value).epoch_ms == ms
 
     @given(any_ms)
-    def test_a_time_that_was_computed_from_one_is_its_own(self, ms: int) -> None:
+    def test_a_time_computed_from_a_field_value_has_its_own_number(self, ms: int) -> None:
         start = EpochDateTime.from_ms(ms).replace(year=2020)
         later = start + dt.timedelta(seconds=1)
         assert to_epoch_ms(later) == to_epoch_ms(start) + 1_000
@@ -195,7 +195,7 @@ class TestInForms:
             assert not form.has_changed()
         assert to_epoch_ms(form.save(commit=False).dequeue_at) == ms
 
-    def test_it_shows_the_time_of_the_current_zone(self) -> None:
+    def test_a_form_shows_the_time_of_the_current_zone(self) -> None:
         message = Message(dequeue_at=EpochDateTime.from_ms(1_500))
         with timezone.override("Asia/Kolkata"):
             assert 'value="1970-01-01 05:30:01.500"' in str(MessageForm(instance=message)["dequeue_at"])
@@ -207,5 +207,5 @@ class TestInForms:
             assert to_epoch_ms(form.cleaned_data["dequeue_at"]) == ms
 
     @pytest.mark.parametrize("wrong", ["soon", "", "9" * 19, "2026-13-01"])
-    def test_it_says_what_is_wrong(self, wrong: str) -> None:
+    def test_an_invalid_value_is_a_form_error(self, wrong: str) -> None:
         assert MessageForm({"dequeue_at": wrong}).errors["dequeue_at"]

@@ -30,7 +30,7 @@ def docstrings(path: Path) -> list[str]:
     ("words", "instead"),
     [(r"\b[Cc]an not\b", "cannot"), (r"(^|[\s#\"])Answers (the|a|an|what|whether|that|how|if|with)\b", "Returns")],
 )
-def test_words_that_have_another(words: str, instead: str) -> None:
+def test_words_with_an_alternative_are_not_used(words: str, instead: str) -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0].strip()!r}, write {instead!r}"
         for path in [*PACKAGE, *SQL, *PAGES]

@@ -25,7 +25,7 @@ def test_imports_point_down_and_not_to_a_sibling(contract: layers.Layers) -> Non
     assert sorted(map(str, contract.broken())) == []
 
 
-def test_every_room_has_its_floor_and_its_line_on_the_map() -> None:
+def test_every_package_has_its_layer_and_its_line_on_the_map() -> None:
     contract = layers.of_the_package()
     on_floors = [room for floor in contract.floors for room in floor]
     assert sorted([*on_floors, *contract.apart]) == sorted(layers.rooms()) == sorted(layers.ROOMS)
@@ -38,19 +38,19 @@ def test_only_commands_import_spark_and_spark_imports_no_django() -> None:
     assert {imported for importer, imported in arrows if importer == "spark"} == {"values", "distribution"}
 
 
-def test_old_paths_hand_on_names_and_nothing_imports_them() -> None:
+def test_old_paths_reexport_names_and_no_module_imports_them() -> None:
     aliases = {"bulk", "dependencies", "recurrence", "retry"}
     arrows = layers.of_the_package().arrows()
     assert {imported for importer, imported in arrows if importer in aliases} == {"backend", "tasks"}
     assert {importer for importer, imported in arrows if imported in aliases} == set()
 
 
-def test_a_folder_of_tests_is_a_room_of_the_package_or_stands_beside() -> None:
+def test_a_folder_of_tests_is_a_package_folder_or_listed_beside() -> None:
     folders = {path.parent.name for path in TESTS.glob("*/__init__.py")}
     assert folders - set(layers.rooms()) == BESIDE_THE_MIRROR
 
 
-def test_tests_import_their_own_folder_and_what_all_share() -> None:
+def test_tests_import_only_their_own_folder_and_shared_support() -> None:
     shared = {"support", "settings", "__main__"}
     wrong = [
         f"{path.relative_to(TESTS)} imports tests.{folder}"

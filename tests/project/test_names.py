@@ -69,7 +69,7 @@ def texts() -> Iterator[Path]:
             yield path
 
 
-def test_no_message_page_template_or_comment_has_the_name_of_a_stranger() -> None:
+def test_no_message_page_template_or_comment_has_a_foreign_name() -> None:
     read = set(texts())
     assert {ROOT / "README.md", PACKAGE / "checks.py", ROOT / "docs" / "pages" / "data" / "spark.md"} <= read
     found = [
@@ -81,18 +81,18 @@ def test_no_message_page_template_or_comment_has_the_name_of_a_stranger() -> Non
     assert found == []
 
 
-def test_the_search_finds_the_name_of_a_stranger_and_passes_over_ours() -> None:
+def test_the_search_finds_a_foreign_name_and_skips_ours() -> None:
     stranger = "django" + "-pgqueue"
     assert OF_A_STRANGER.search(f"pip install -U '{stranger}[prometheus]'")
     assert not OF_A_STRANGER.search(f"{DISTRIBUTION} django_pgqueue github.com/{stranger}/{DISTRIBUTION}")
 
 
-def test_the_distribution_is_called_as_the_constant_says() -> None:
+def test_the_distribution_has_the_name_of_the_constant() -> None:
     assert PYPROJECT["project"]["name"] == DISTRIBUTION == "django-tasks-pgqueue"
     assert install_command("cli") == "pip install 'django-tasks-pgqueue[cli]'"
 
 
-def test_only_the_constant_writes_the_name_in_the_package() -> None:
+def test_the_package_contains_the_name_only_in_the_constant() -> None:
     modules = [path for path in PACKAGE.rglob("*.py") if DISTRIBUTION in path.read_text(encoding="utf-8")]
     assert [path.relative_to(PACKAGE).as_posix() for path in modules] == ["distribution.py"]
 

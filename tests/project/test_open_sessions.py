@@ -62,7 +62,7 @@ def test_an_old_worker_leaves_parked_messages_alone_and_takes_them_after_the_way
         assert session.one("select count(*) from pgqueue_attempt") == 0
 
 
-def test_what_is_not_parked_is_left_alone(conninfo: str) -> None:
+def test_messages_that_are_not_parked_stay_unchanged(conninfo: str) -> None:
     with empty_database(conninfo, "back") as back, session_in(back) as session:
         old_queue(session, back)
         migrate(back)
@@ -132,7 +132,7 @@ def returning_rows() -> Iterator[tuple[str, str]]:
                 yield name, release
 
 
-def test_the_functions_that_return_rows_of_an_altered_table_are_made_anew() -> None:
+def test_functions_that_return_rows_of_an_altered_table_are_recreated() -> None:
     migrations = MigrationLoader(None).disk_migrations
     operations = [operation for key in migrations if key[0] == APP_LABEL for operation in migrations[key].operations]
     replaced = {(found.name, found.since) for found in operations if isinstance(found, ReplaceFunction)}

@@ -131,7 +131,7 @@ ENTRANCES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.usefixtures("old_queue")
-def test_every_entrance_works_or_says_what_to_run() -> None:
+def test_every_entry_point_works_or_names_the_remedy() -> None:
     ends = {name: end_of(enter) for name, enter in ENTRANCES.items()}
     raw = {name: error for name, error in ends.items() if error is not None and not REMEDY.search(str(error))}
     assert raw == {}, "these fail otherwise"
@@ -148,7 +148,7 @@ def end_of(enter: Callable[[], Any]) -> Exception | None:
 
 
 @pytest.mark.usefixtures("old_queue")
-def test_what_reports_problems_reports_this_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_qdoctor_and_metrics_report_an_outdated_queue(caplog: pytest.LogCaptureFixture) -> None:
     assert REMEDY.search(command("qdoctor"))
     with caplog.at_level(logging.WARNING, "django_pgqueue.metrics"):
         metrics()

@@ -143,26 +143,26 @@ IMPORT = re.compile(r"^from (django_pgqueue[\w.]*) import ([\w, ]+)$", re.MULTIL
 
 
 @pytest.mark.parametrize("module", PROMISED)
-def test_a_promised_name_is_there(module: str) -> None:
+def test_a_promised_name_exists(module: str) -> None:
     found = importlib.import_module(module)
     assert [name for name in PROMISED[module] if not hasattr(found, name)] == []
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("module", SPARK)
-def test_a_promised_name_of_spark_is_there(module: str) -> None:
+def test_a_promised_name_of_spark_exists(module: str) -> None:
     pytest.importorskip("pyspark", reason="needs the extra spark")
     assert [name for name in SPARK[module] if not has(module, name)] == []
 
 
 @pytest.mark.parametrize("old", MOVED)
-def test_an_old_path_hands_on_the_same_object(old: str) -> None:
+def test_an_old_path_exports_the_same_object(old: str) -> None:
     before, now = importlib.import_module(old), importlib.import_module(MOVED[old])
     for name in PROMISED[old]:
         assert getattr(before, name) is getattr(now, name)
 
 
-def test_what_packages_hand_on_is_promised() -> None:
+def test_names_that_packages_export_are_promised() -> None:
     for module, names in PROMISED.items():
         assert set(getattr(importlib.import_module(module), "__all__", names)) >= set(names), module
         if module in (
@@ -174,7 +174,7 @@ def test_what_packages_hand_on_is_promised() -> None:
             assert sorted(importlib.import_module(module).__all__) == sorted(names), module
 
 
-def test_what_pages_import_is_promised() -> None:
+def test_names_that_pages_import_are_promised() -> None:
     promised = {f"{module}.{name}" for module, names in {**PROMISED, **SPARK}.items() for name in names}
     modules = {*PROMISED, *SPARK}
     imported = {

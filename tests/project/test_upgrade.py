@@ -131,7 +131,7 @@ def locks_held_by(migration: type[upgrade.Upgrade], conninfo: str) -> Iterator[l
         yield session.rows(query)
 
 
-def test_every_release_gets_the_texts_that_are_in_force() -> None:
+def test_an_upgrade_of_every_release_has_the_current_texts() -> None:
     assert unfinished(replaced()) == []
 
 
@@ -140,7 +140,7 @@ def test_the_first_migration_is_that_of_the_first_release() -> None:
     assert sql_files.releases()[0] == sql_files.FIRST == first
 
 
-def test_a_queue_of_every_release_becomes_that_of_today(conninfo: str) -> None:
+def test_a_queue_of_every_release_becomes_the_current_one(conninfo: str) -> None:
     for release in sql_files.releases():
         upgraded(conninfo, release)
 
@@ -168,12 +168,12 @@ def test_upgrade_sql_is_made_of_the_migrations() -> None:
 
 
 @pytest.mark.parametrize("file", ["upgrade.sql", "install.sql"])
-def test_psql_makes_of_a_queue_of_every_release_that_of_today(conninfo: str, file: str) -> None:
+def test_psql_upgrades_a_queue_of_every_release_to_the_current_one(conninfo: str, file: str) -> None:
     for release in sql_files.releases():
         upgrade_by_psql(conninfo, release, file)
 
 
-def test_the_code_of_a_release_finds_its_functions_in_the_queue_of_today(conninfo: str) -> None:
+def test_the_code_of_a_release_finds_its_functions_in_the_current_queue(conninfo: str) -> None:
     """Old workers and old web processes go on while the new ones start."""
     for release in sql_files.releases():
         with empty_database(conninfo, "old") as old, session_in(old) as session:
@@ -196,7 +196,7 @@ def test_an_upgrade_locks_the_tables_that_it_names_and_no_others(conninfo: str) 
 
 
 @pytest.mark.parametrize("name", [name for name in sql_files.install_order() if is_function(name)])
-def test_what_replaces_a_function_finds_its_head_and_how_to_drop_it(name: str) -> None:
+def test_the_upgrade_finds_head_and_drop_statement_of_each_function(name: str) -> None:
     text = sql_files.current(name)
     assert text.count("create or replace function ") == len(HEAD.findall(text)) == len(drops(name))
 
@@ -204,7 +204,7 @@ def test_what_replaces_a_function_finds_its_head_and_how_to_drop_it(name: str) -
 # What is there already.
 
 
-def test_migrate_takes_note_of_a_queue_that_psql_has_made(conninfo: str) -> None:
+def test_migrate_records_a_queue_that_psql_has_installed(conninfo: str) -> None:
     with empty_database(conninfo, "by_psql") as database, session_in(database) as session:
         assert psql(database, "-f", str(sql_files.folder() / "install.sql")).returncode == 0
         session.create("kept")
@@ -226,7 +226,7 @@ def test_migrate_takes_note_of_a_queue_that_psql_has_made(conninfo: str) -> None
         ("drop function pgqueue_queue_pause(text, text)", "parts of a queue, but lacks pgqueue_queue_pause."),
     ],
 )
-def test_half_a_queue_is_an_error_that_says_what_to_do(conninfo: str, gone: str, words: str) -> None:
+def test_an_incomplete_queue_is_an_error_with_the_next_step(conninfo: str, gone: str, words: str) -> None:
     with empty_database(conninfo, "half") as database, session_in(database) as session:
         install(session)
         session.rows(gone)
@@ -241,7 +241,7 @@ def test_half_a_queue_is_an_error_that_says_what_to_do(conninfo: str, gone: str,
         assert described(session) == before
 
 
-def test_a_queue_of_another_schema_is_no_queue_of_this_one(conninfo: str) -> None:
+def test_a_queue_in_another_schema_is_not_upgraded(conninfo: str) -> None:
     """Two installations in one database are upgraded each for itself."""
     with empty_database(conninfo, "two") as database, session_in(database) as session:
         session.rows("create schema shop")
@@ -303,7 +303,7 @@ def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
         assert described(session) == before
 
 
-def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
+def test_all_changes_of_an_upgrade_are_sent_at_once(conninfo: str) -> None:
     """Nobody can enqueue between its first lock and its commit: Python may not take its time in there."""
     changes = re.compile(r"\b(create|alter|drop) (or replace )?(function|table|index|trigger)\b")
     with empty_database(conninfo, "at_once") as database:
@@ -325,7 +325,7 @@ def test_all_that_an_upgrade_changes_is_sent_at_once(conninfo: str) -> None:
         assert [one for one in on_messages if not re.search(r"not valid\s*;$", one)] == []
 
 
-def test_psql_sends_all_that_an_upgrade_changes_at_once(conninfo: str) -> None:
+def test_psql_sends_all_changes_of_an_upgrade_at_once(conninfo: str) -> None:
     """From the first lock to the last right, and the commit with it: each query more is a round trip under the lock."""
     with empty_database(conninfo, "at_once") as database, session_in(database) as session:
         install(session, "0.1.0")
@@ -360,7 +360,7 @@ def test_psql_upgrades_where_a_psqlrc_turns_autocommit_off(conninfo: str) -> Non
 
 
 @pytest.mark.parametrize("by", ["migrate", "psql"])
-def test_upgrades_that_start_together_wait_for_each_other_and_for_nothing_else(conninfo: str, by: str) -> None:
+def test_concurrent_upgrades_wait_only_for_each_other(conninfo: str, by: str) -> None:
     """The one that upgrades builds indexes, and waits for every transaction that is open meanwhile."""
 
     def upgrade_it(database: str) -> str:
@@ -412,7 +412,7 @@ def test_an_upgrade_that_waits_for_another_one_too_long_names_it(conninfo: str) 
 
 
 @pytest.mark.parametrize("by", ["migrate", "psql"])
-def test_an_index_that_was_not_finished_is_made_anew(conninfo: str, by: str) -> None:
+def test_an_invalid_index_is_recreated(conninfo: str, by: str) -> None:
     """Where the build was interrupted, an index of the name is there and no query uses it."""
     valid = (
         "select bool_and(indisvalid) from pg_index "
@@ -513,7 +513,7 @@ def test_an_upgrade_does_not_queue_up_behind_a_long_transaction(conninfo: str) -
         upgrading.rollback()
 
 
-def test_where_transactions_overlap_an_upgrade_may_wait_for_longer(conninfo: str) -> None:
+def test_an_upgrade_may_wait_longer_while_transactions_overlap(conninfo: str) -> None:
     """Someone has the table at any time."""
 
     def use(session: Session, ended: threading.Event) -> None:
@@ -630,7 +630,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Settings)
     return made
 
 
-def test_before_the_first_release_a_text_is_changed_and_that_is_all(project: Project) -> None:
+def test_before_the_first_release_a_changed_text_needs_no_migration(project: Project) -> None:
     project.reword(FAIL, "Once.")
     assert project.change(FAIL) == ["Nothing has been released: change the text, and that is all."]
     assert project.unfinished() == []
@@ -652,7 +652,7 @@ def test_a_kept_text_alone_is_not_enough(project: Project) -> None:
     assert project.unfinished() == [NOT_REPLACED.format(name=name) for name in (FAIL, VERSION)]
 
 
-def test_with_the_migration_of_the_script_an_old_queue_becomes_that_of_today(project: Project, conninfo: str) -> None:
+def test_the_migration_of_the_script_makes_an_old_queue_current(project: Project, conninfo: str) -> None:
     ship("0.1.0", project.migrations)
     made = project.migrations / "0002_after_0_1_0.py"
     operation = 'ReplaceFunction("pgqueue_message_fail", since="0.1.0"),'
@@ -702,7 +702,7 @@ def heads(texts: Any) -> list[str]:
     return [text.partition("\n")[0] for text in texts]
 
 
-def test_a_new_function_and_one_that_is_gone(project: Project, conninfo: str) -> None:
+def test_a_new_and_a_removed_function(project: Project, conninfo: str) -> None:
     ship("0.1.0", project.migrations)
     project.change("uninstall")
     project.change("pgqueue_queue_pause")
@@ -780,14 +780,14 @@ def test_after_the_change_the_shipped_text_comes_from_git(project: Project) -> N
     assert project.unfinished() == []
 
 
-def test_a_shipped_text_that_nobody_has_is_asked_for(project: Project) -> None:
+def test_a_missing_shipped_text_is_requested(project: Project) -> None:
     ship("0.1.0", project.migrations)
     project.reword(FAIL, "Once.")
     with pytest.raises(SystemExit, match=r"Write it to .*/released/0\.1\.0/pgqueue_message_fail\.sql"):
         project.change(FAIL)
 
 
-def test_the_script_refuses_a_name_that_is_no_part_of_a_queue(project: Project) -> None:
+def test_the_script_refuses_an_unknown_function_name(project: Project) -> None:
     ship("0.1.0", project.migrations)
     with pytest.raises(SystemExit, match=r"pgqueue_message_fall\.sql is no part of a queue"):
         project.change("pgqueue_message_fall")

@@ -49,7 +49,7 @@ def work(producer: Session, consumer: Session) -> None:
 
 
 @pytest.mark.parametrize("by", ["migrate", "psql"])
-def test_old_programs_keep_their_rights_and_nobody_gets_another(conninfo: str, tmp_path: Path, by: str) -> None:
+def test_old_programs_keep_their_rights_and_no_role_gets_others(conninfo: str, tmp_path: Path, by: str) -> None:
     commit = commit_of(RELEASE)
     if commit is None:
         pytest.skip(f"the history with {RELEASE} is not here")

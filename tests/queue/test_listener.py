@@ -81,7 +81,7 @@ def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "POLL_SECONDS", 3600.0)
 
 
-def test_a_message_of_later_comes_when_it_is_due_to_who_sleeps(ears: Any) -> None:
+def test_a_scheduled_message_reaches_a_sleeping_listener_when_it_is_due(ears: Any) -> None:
     ear = ears()
     MAIL.send("later", run_after=dt.timedelta(seconds=1.2))
     message = ear.next()
@@ -89,7 +89,7 @@ def test_a_message_of_later_comes_when_it_is_due_to_who_sleeps(ears: Any) -> Non
     assert 0 <= late < 5
 
 
-def test_a_sleeper_is_woken_by_what_is_sent_and_asks_nothing_meanwhile(
+def test_a_sleeper_is_woken_by_a_message_and_sends_no_query_meanwhile(
     ears: Any, no_polls: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[Any] = []
@@ -113,9 +113,7 @@ def test_a_sleeper_is_woken_by_what_is_sent_and_asks_nothing_meanwhile(
 
 
 @pytest.mark.parametrize("delay", [0, 0.2])
-def test_what_is_nacked_comes_again_also_to_who_sleeps_with_room_to_spare(
-    ears: Any, no_polls: None, delay: float
-) -> None:
+def test_a_nacked_message_returns_to_a_sleeping_listener_with_room(ears: Any, no_polls: None, delay: float) -> None:
     ear = ears(slots=2)
     MAIL.send("x")
     message = ear.next()
@@ -125,7 +123,7 @@ def test_what_is_nacked_comes_again_also_to_who_sleeps_with_room_to_spare(
     assert waits.result(SECONDS).attempt == 2
 
 
-def test_at_most_so_many_are_held_and_an_ack_brings_the_next(ears: Any) -> None:
+def test_a_listener_holds_at_most_its_slots_and_an_ack_brings_the_next(ears: Any) -> None:
     MAIL.send_many(range(5))
     ear = ears(slots=2)
     messages = [ear.next(), ear.next()]
@@ -143,7 +141,7 @@ def test_at_most_so_many_are_held_and_an_ack_brings_the_next(ears: Any) -> None:
     assert not Message.objects.exists()
 
 
-def test_every_end_makes_room(ears: Any) -> None:
+def test_every_end_of_a_message_makes_room(ears: Any) -> None:
     MAIL.send_many(["acked", "failed", "nacked", "retried", "last"])
     ear = ears()
     ear.next().ack()
@@ -156,7 +154,7 @@ def test_every_end_makes_room(ears: Any) -> None:
     ]  # fmt: skip
 
 
-def test_who_receives_without_listening_may_ack_and_nack_too() -> None:
+def test_a_message_received_without_a_listener_can_be_acked_and_nacked() -> None:
     MAIL.send("x")
     message = MAIL.receive()
     assert message is not None
@@ -167,7 +165,7 @@ def test_who_receives_without_listening_may_ack_and_nack_too() -> None:
     assert Attempt.objects.get(status="succeeded").result == {"done": True}
 
 
-def test_closing_returns_messages_at_once_and_burns_no_attempt(ears: Any, no_polls: None) -> None:
+def test_closing_returns_messages_at_once_and_uses_no_attempt(ears: Any, no_polls: None) -> None:
     ear, other = ears(slots=3), ears(slots=3)
     MAIL.send_many([1, 2, 3])
     begun = ear.next()
@@ -205,7 +203,7 @@ def test_closing_ends_the_iteration_in_other_threads_and_for_good(ears: Any) -> 
     ear.listener.close()
 
 
-def test_one_that_was_never_begun_can_be_closed() -> None:
+def test_a_listener_that_never_started_can_be_closed() -> None:
     listener = MAIL.listen()
     listener.close()
     assert list(listener) == []
@@ -245,7 +243,7 @@ def test_a_process_that_ends_while_it_listens_gives_back_what_it_holds(environme
     assert (held(), Message.objects.get().attempt) == (0, 0)
 
 
-def test_ctrl_c_that_came_while_the_process_stood_still_is_heard(environment: dict[str, str]) -> None:
+def test_ctrl_c_during_a_stop_of_the_process_is_handled(environment: dict[str, str]) -> None:
     """As after Ctrl-Z: it goes to any thread that does not refuse it, and only the main thread can be woken by it."""
     MAIL.send("x")
     # A shell that starts the tests in the background has SIGINT ignored, and a child would inherit that.
@@ -288,7 +286,7 @@ def take_over(message: ReceivedMessage) -> ReceivedMessage:
     return other
 
 
-def test_a_lost_message_makes_room_and_can_not_be_acked(ears: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_message_makes_room_and_cannot_be_acked(ears: Any, caplog: pytest.LogCaptureFixture) -> None:
     ear = ears(lock_seconds=0.6)
     MAIL.send("x")
     lost = ear.next()
@@ -370,7 +368,7 @@ def test_the_connection_of_the_caller_stays_usable(ears: Any) -> None:
     message.ack()
 
 
-def test_a_lost_connection_is_made_again(ears: Any, session: Session) -> None:
+def test_a_lost_connection_is_reopened(ears: Any, session: Session) -> None:
     ear = ears(slots=2)
     MAIL.send("before")
     message = ear.next()
@@ -384,7 +382,7 @@ def test_a_lost_connection_is_made_again(ears: Any, session: Session) -> None:
     message.ack()
 
 
-def test_it_sleeps_and_is_woken_also_after_a_lost_connection(ears: Any, session: Session, no_polls: None) -> None:
+def test_a_listener_sleeps_and_is_woken_after_a_lost_connection(ears: Any, session: Session, no_polls: None) -> None:
     ear = ears()
     waits = ear.thread.submit(next, ear.listener)
     wait_until(lambda: is_asleep(ear), "it sleeps")
@@ -429,7 +427,7 @@ def test_tasks_in_a_queue_of_the_same_name_are_left_to_workers(ears: Any) -> Non
     assert Message.objects.get(worker=None).task == nothing.module_path
 
 
-def test_it_is_seen_among_the_workers_while_it_listens(ears: Any) -> None:
+def test_a_listener_is_listed_among_the_workers(ears: Any) -> None:
     ear = ears(slots=3)
     MAIL.send("x")
     assert ear.next().worker == ear.listener._pump.id
@@ -440,7 +438,7 @@ def test_it_is_seen_among_the_workers_while_it_listens(ears: Any) -> None:
     assert not Worker.objects.exists()
 
 
-def test_without_notifications_it_polls(ears: Any, session: Session, settings: Any) -> None:
+def test_a_listener_without_notifications_polls(ears: Any, session: Session, settings: Any) -> None:
     ear = ears(notifications=False)
     waits = ear.thread.submit(next, ear.listener)
     wait_until(lambda: ear.listener._pump.polling.next_look > 1, "it has looked")
@@ -456,14 +454,14 @@ def test_without_notifications_it_polls(ears: Any, session: Session, settings: A
     assert ears(notifications=True).listener._pump.polling.listen is True
 
 
-def test_what_can_not_be_is_told_at_once() -> None:
+def test_invalid_options_are_refused_at_once() -> None:
     for wrong in ({"slots": 0}, {"slots": True}, {"slots": 10_001}, {"lock_seconds": 0}):
         for listen in (MAIL.listen, MAIL.alisten):
             with pytest.raises(InvalidMessage, match=next(iter(wrong))):
                 listen(**wrong)
 
 
-def test_that_the_database_is_away_from_the_start_is_told_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_unavailable_at_the_start_is_an_error_of_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection.settings_dict, "PORT", "1")
     with pytest.raises((psycopg.OperationalError, OperationalError)):
         next(MAIL.listen())
@@ -484,7 +482,7 @@ def test_an_error_that_does_not_go_away_ends_the_iteration(ears: Any, session: S
 
 @pytest.mark.usefixtures("ears")
 class TestAsync:
-    def test_messages_come_are_ended_and_return(self) -> None:
+    def test_messages_are_received_ended_and_returned(self) -> None:
         MAIL.send_many([1, 2, 3])
 
         async def scenario() -> list[Any]:
@@ -505,7 +503,7 @@ class TestAsync:
         assert held() == 0
         assert Message.objects.get().content == got[-1][0]
 
-    def test_what_is_sent_while_it_waits_comes_and_other_coroutines_run_meanwhile(self) -> None:
+    def test_a_waiting_listener_gets_messages_while_other_coroutines_run(self) -> None:
         async def scenario() -> Any:
             async with asyncio.timeout(SECONDS), MAIL.alisten() as messages:
                 waits = asyncio.ensure_future(anext(messages))
@@ -529,7 +527,7 @@ class TestAsync:
 
         assert asyncio.run(scenario()) == "x"
 
-    def test_an_iterator_that_is_dropped_gives_back(self) -> None:
+    def test_a_dropped_iterator_returns_its_messages(self) -> None:
         MAIL.send("x")
 
         async def scenario() -> None:
@@ -539,7 +537,7 @@ class TestAsync:
         asyncio.run(scenario())
         assert (held(), Message.objects.get().attempt) == (0, 0)
 
-    def test_a_loop_that_is_cancelled_gives_back(self) -> None:
+    def test_a_cancelled_loop_returns_its_messages(self) -> None:
         MAIL.send("x")
 
         async def consume(messages: AsyncListener, begun: asyncio.Event) -> None:
@@ -557,7 +555,7 @@ class TestAsync:
         asyncio.run(scenario())
         assert held() == 0
 
-    def test_after_it_is_closed_there_is_nothing_more(self) -> None:
+    def test_a_closed_listener_yields_no_message(self) -> None:
         async def scenario() -> list[Any]:
             messages = MAIL.alisten()
             await messages.aclose()

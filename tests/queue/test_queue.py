@@ -53,7 +53,7 @@ class OrderRefusedError(Exception):
 # Sending and receiving
 
 
-def test_what_is_sent_is_received_with_everything_that_was_said() -> None:
+def test_a_message_is_received_with_all_its_values() -> None:
     message_id = MAIL.send(
         {"order": 7}, priority=-3, dequeue_at=-5, channel="tenant", headers={"trace": "abc"}, max_attempts=2
     )
@@ -81,7 +81,7 @@ def test_messages_of_tasks_are_left_to_the_workers() -> None:
     assert MAIL.receive() is None
 
 
-def test_many_are_sent_and_received_in_their_order() -> None:
+def test_many_messages_are_sent_and_received_in_order() -> None:
     ids = MAIL.send_many(({"n": n} for n in range(500)), priority=4, channel="tenant")
     messages = MAIL.receive_many(1000)
     assert [message.id for message in messages] == ids
@@ -89,7 +89,7 @@ def test_many_are_sent_and_received_in_their_order() -> None:
     assert {(message.priority, message.channel, message.max_attempts) for message in messages} == {(4, "tenant", 5)}
 
 
-def test_a_message_runs_after_the_time_that_is_said() -> None:
+def test_a_message_is_received_after_the_given_time() -> None:
     with clock(dt.datetime.fromtimestamp(NOON / 1000, tz=dt.UTC)) as now:
         MAIL.send("delay", run_after=dt.timedelta(minutes=5))
         MAIL.send("time", run_after=now.at + dt.timedelta(minutes=6))
@@ -130,7 +130,7 @@ def test_a_deferred_message_comes_back_with_its_state() -> None:
             now.advance(dt.timedelta(seconds=60))
 
 
-def test_deferred_with_errors_it_fails_after_max_attempts() -> None:
+def test_a_message_deferred_with_errors_fails_after_max_attempts() -> None:
     MAIL.send("x", max_attempts=2)
     taken().defer(error=OSError("no network"))
     taken().defer(error="still no network")
@@ -196,7 +196,7 @@ ENDINGS: dict[str, Callable[[ReceivedMessage], None]] = {
 
 
 @pytest.mark.parametrize("name", ENDINGS)
-def test_who_has_lost_the_message_is_told_so_and_what_to_do(name: str) -> None:
+def test_ending_a_lost_message_is_an_error_with_the_next_step(name: str) -> None:
     with clock() as now:
         MAIL.send("x")
         lost = taken(lock_seconds=30)
@@ -212,7 +212,7 @@ def test_who_has_lost_the_message_is_told_so_and_what_to_do(name: str) -> None:
 
 
 @committed
-def test_in_a_transaction_it_is_there_with_the_commit(connect: Connect) -> None:
+def test_a_message_sent_in_a_transaction_is_visible_after_the_commit(connect: Connect) -> None:
     other = connect()
     with transaction.atomic():
         User.objects.create(username="anna")
@@ -222,7 +222,7 @@ def test_in_a_transaction_it_is_there_with_the_commit(connect: Connect) -> None:
 
 
 @committed
-def test_what_is_rolled_back_was_never_sent(connect: Connect) -> None:
+def test_a_message_that_is_rolled_back_was_never_sent(connect: Connect) -> None:
     with rolled_back():
         MAIL.send("receipt")
         MAIL.send_many(["copy", "copy"])
@@ -231,7 +231,7 @@ def test_what_is_rolled_back_was_never_sent(connect: Connect) -> None:
 
 
 @committed
-def test_what_is_received_in_a_transaction_that_rolls_back_was_never_received() -> None:
+def test_a_receive_that_is_rolled_back_counts_no_attempt() -> None:
     MAIL.send("x")
     with rolled_back():
         assert taken().attempt == 1
@@ -239,7 +239,7 @@ def test_what_is_received_in_a_transaction_that_rolls_back_was_never_received() 
 
 
 @committed
-def test_work_and_its_end_are_one_transaction() -> None:
+def test_work_and_completion_are_one_transaction() -> None:
     """Effects in the database happen once: what the work has written goes back with an end that fails."""
     MAIL.send("sign up anna")
     message = taken()
@@ -255,7 +255,7 @@ def test_work_and_its_end_are_one_transaction() -> None:
 
 
 @committed
-def test_a_lost_attempt_takes_back_what_its_work_has_written(connect: Connect) -> None:
+def test_a_lost_attempt_rolls_back_the_writes_of_its_work(connect: Connect) -> None:
     MAIL.send("sign up anna")
     with clock() as now:
         lost = taken(lock_seconds=1)
@@ -273,7 +273,7 @@ def test_a_lost_attempt_takes_back_what_its_work_has_written(connect: Connect) -
 
 
 @committed
-def test_received_and_completed_in_one_transaction_it_is_not_there_for_others_meanwhile(connect: Connect) -> None:
+def test_a_message_completed_in_the_transaction_of_its_receive_is_hidden_from_others(connect: Connect) -> None:
     other = connect()
     MAIL.send_many([1, 2])
     with transaction.atomic():
@@ -303,27 +303,27 @@ def test_received_and_completed_in_one_transaction_it_is_not_there_for_others_me
         ({"max_attempts": 1.0}, "max_attempts=1.0"),
     ],
 )
-def test_a_message_that_can_not_be_is_refused_before_any_sql(parameters: dict[str, Any], why: str) -> None:
+def test_an_invalid_message_is_refused_before_any_sql(parameters: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidMessage, match=why):
         MAIL.send("x", **parameters)
     assert not Message.objects.exists(), "the transaction is as it was"
 
 
 @pytest.mark.parametrize("name", ["", "a\x00", "x" * 256, "\ud800", None, 7])
-def test_a_queue_has_a_name(name: Any) -> None:
+def test_an_invalid_queue_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidMessage, match="name of a queue"):
         Queue(name)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.0, True, None, "5", 2**31, 10**30])
-def test_a_limit_is_a_number_of_messages(limit: Any) -> None:
+def test_an_invalid_limit_is_refused(limit: Any) -> None:
     with pytest.raises(InvalidMessage, match="limit="):
         MAIL.receive_many(limit)
     assert MAIL.receive() is None, "the transaction is as it was"
 
 
 @pytest.mark.parametrize("lock_seconds", [0, -1, math.nan, math.inf, 1e10, "60", None, True])
-def test_a_lock_has_a_length(lock_seconds: Any) -> None:
+def test_an_invalid_lock_length_is_refused(lock_seconds: Any) -> None:
     MAIL.send("x")
     with pytest.raises(InvalidMessage, match="lock_seconds="):
         MAIL.receive(lock_seconds=lock_seconds)
@@ -334,7 +334,7 @@ def test_a_lock_has_a_length(lock_seconds: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -math.inf, 1e30, -1e30, "60", None])
-def test_a_wait_is_a_number_of_seconds(seconds: Any) -> None:
+def test_an_invalid_wait_is_refused(seconds: Any) -> None:
     MAIL.send("x")
     message = taken()
     with pytest.raises(InvalidMessage, match="seconds="):
@@ -343,14 +343,14 @@ def test_a_wait_is_a_number_of_seconds(seconds: Any) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, -5, 1e9, dt.timedelta(seconds=90).total_seconds()])
-def test_any_number_of_seconds_is_a_wait(seconds: float) -> None:
+def test_any_number_of_seconds_is_a_valid_wait(seconds: float) -> None:
     with clock(dt.datetime.fromtimestamp(NOON / 1000, tz=dt.UTC)):
         MAIL.send("x")
         taken().defer(seconds)
         assert Message.objects.get().dequeue_at.epoch_ms == NOON + round(seconds * 1000)
 
 
-def test_what_json_has_no_word_for_leaves_the_message_with_its_consumer() -> None:
+def test_a_value_that_is_not_json_leaves_the_message_locked() -> None:
     MAIL.send("x")
     message = taken()
     with pytest.raises(InvalidContent, match="result is <object"):
@@ -363,7 +363,7 @@ def test_what_json_has_no_word_for_leaves_the_message_with_its_consumer() -> Non
 # Rows that somebody has written by hand
 
 
-def test_content_that_python_can_not_read_is_received_all_the_same_and_can_be_failed() -> None:
+def test_content_that_python_cannot_read_is_received_and_can_be_failed() -> None:
     """One such message in a batch must not keep its neighbours from being worked on."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_message_create(%s::jsonb, 'mail')", ["9" * 5000])
@@ -387,14 +387,14 @@ def test_a_minimal_row_is_a_message() -> None:
 # Small things
 
 
-def test_a_message_shows_what_it_is() -> None:
+def test_the_repr_of_a_message_shows_its_values() -> None:
     message_id = MAIL.send("x")
     assert repr(taken()) == f"<ReceivedMessage {message_id} of queue 'mail', attempt 1>"
 
 
 @committed
 @pytest.mark.parametrize("armed", [False, True])
-def test_a_receive_in_a_transaction_keeps_no_other_channel_waiting(connect: Connect, armed: bool) -> None:
+def test_a_receive_in_a_transaction_blocks_no_other_channel(connect: Connect, armed: bool) -> None:
     for number in range(20):
         MAIL.send(number, channel=f"channel {number}")
     other = connect()

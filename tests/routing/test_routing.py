@@ -69,7 +69,7 @@ def qbind(*flags: str) -> list[str]:
 
 
 class TestPublish:
-    def test_it_answers_what_was_enqueued(self) -> None:
+    def test_publish_returns_the_enqueued_messages(self) -> None:
         ORDERS.declare()
         ORDERS.bind("order.#", queue="warehouse")
         ORDERS.bind("order.created", task=subscribers.mail)
@@ -78,14 +78,14 @@ class TestPublish:
         assert {each.id for each in published} == set(Message.objects.values_list("pk", flat=True))
         assert all(isinstance(each, Published) for each in published)
 
-    def test_it_is_one_statement(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    def test_publish_is_one_statement(self, django_assert_num_queries: DjangoAssertNumQueries) -> None:
         ORDERS.declare()
         for n in range(5):
             ORDERS.bind("#", queue=f"queue-{n}")
         with django_assert_num_queries(1):
             assert len(publish("orders", "order.created", 1)) == 5
 
-    def test_an_unknown_exchange_is_told_and_breaks_no_transaction(self) -> None:
+    def test_an_unknown_exchange_is_an_error_and_breaks_no_transaction(self) -> None:
         with transaction.atomic():
             with pytest.raises(UnknownExchange, match=r"'nowhere' in the database 'default'.*declare_exchange.*qbind"):
                 publish("nowhere", "a", 1)
@@ -129,11 +129,11 @@ class TestPublish:
             (lambda: ORDERS.route("a\x00"), InvalidMessage),
         ],
     )
-    def test_what_can_not_be_is_told_before_any_sql(self, wrong: Any, error: type[Exception]) -> None:
+    def test_invalid_arguments_are_refused_before_any_sql(self, wrong: Any, error: type[Exception]) -> None:
         with no_queries(), pytest.raises(error):
             wrong()
 
-    def test_in_async_code(self) -> None:
+    def test_publish_works_in_async_code(self) -> None:
         ORDERS.declare()
         with pytest.raises(UnknownExchange):
             asyncio.run(nowhere())
@@ -147,7 +147,7 @@ async def nowhere() -> None:
 
 
 class TestBindings:
-    def test_they_are_made_changed_and_taken_away(self) -> None:
+    def test_bindings_are_created_changed_and_removed(self) -> None:
         assert (ORDERS.declare(), ORDERS.declare()) == (True, False)
         assert (ORDERS.bind("#", queue="a"), ORDERS.bind("#", queue="a")) == (True, False)
         assert ORDERS.bind("#", queue="a", priority=1) is True
@@ -156,7 +156,7 @@ class TestBindings:
         assert ORDERS.route("x") == []
         assert (ORDERS.delete(), ORDERS.delete()) == (True, False)
 
-    def test_a_task_brings_its_queue_priority_and_attempts(self) -> None:
+    def test_a_binding_takes_queue_priority_and_attempts_of_its_task(self) -> None:
         ORDERS.declare()
         ORDERS.bind("order.*", task=subscribers.mail)
         [route] = ORDERS.route("order.x")
@@ -174,7 +174,7 @@ class TestBindings:
             assert "CONTEXT" not in str(refused.value)
             assert Binding.objects.count() == 0
 
-    def test_binding_to_an_unknown_exchange_is_told(self) -> None:
+    def test_binding_to_an_unknown_exchange_is_an_error(self) -> None:
         with pytest.raises(UnknownExchange, match="'orders'"):
             ORDERS.bind("#", queue="a")
 
@@ -198,23 +198,23 @@ class TestSubscribe:
             f"{PATH}.in_a_loop": [{"order": 7}, "order.created"],
         }
 
-    def test_above_a_plain_function_it_says_where_it_belongs(self) -> None:
+    def test_the_decorator_on_a_plain_function_is_an_error(self) -> None:
         with pytest.raises(TypeError, match=r"must stand above @task: .*plain is not a task"):
 
             @task
             @subscribe("orders", "#")
             def plain(content: Any, routing_key: str) -> None: ...
 
-    def test_a_task_that_can_not_take_both_arguments_is_refused(self) -> None:
+    def test_a_task_that_cannot_take_both_arguments_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match=r"takes_one is subscribed.*def takes_one\(content, routing_key\)"):
             subscribe("orders", "#")(subscribers.takes_one)
 
     @pytest.mark.parametrize(("exchange", "pattern"), [("", "#"), ("orders", "a*"), ("orders", "x" * 256)])
-    def test_names_and_patterns_are_looked_at_when_they_are_declared(self, exchange: str, pattern: str) -> None:
+    def test_names_and_patterns_are_validated_at_their_declaration(self, exchange: str, pattern: str) -> None:
         with pytest.raises(InvalidMessage):
             subscribe(exchange, pattern)
 
-    def test_a_task_that_is_not_there_any_more_is_not_declared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_task_that_no_longer_exists_is_not_declared(self, monkeypatch: pytest.MonkeyPatch) -> None:
         subscribe("orders", "#")(subscribers.audit)
         assert len(DECLARED.bindings_in("default")) == 1
         monkeypatch.delattr(subscribers, "audit")
@@ -222,7 +222,7 @@ class TestSubscribe:
 
 
 class TestQbind:
-    def test_it_makes_what_is_declared_and_says_so(self) -> None:
+    def test_qbind_creates_the_declared_and_reports_it(self) -> None:
         subscribe("orders", "order.#")(subscribers.mail)
         subscribe("orders", "d$", regex=True)(subscribers.audit)
         declare_binding("orders", "#", queue="warehouse", priority=2)
@@ -246,7 +246,7 @@ class TestQbind:
             ("#", "warehouse", 2, True),
         }
 
-    def test_what_has_changed_in_the_code_is_changed(self) -> None:
+    def test_a_declaration_changed_in_the_code_is_updated(self) -> None:
         declare_binding("orders", "#", queue="warehouse")
         subscribe("orders", "#")(subscribers.audit)
         qbind()
@@ -258,14 +258,14 @@ class TestQbind:
         ]
         assert len(publish("orders", "a", 1)) == 2
 
-    def test_what_was_made_by_hand_and_is_declared_now_becomes_declared(self) -> None:
+    def test_a_binding_made_by_hand_becomes_declared_by_its_declaration(self) -> None:
         ORDERS.declare()
         ORDERS.bind("#", queue="warehouse")
         declare_binding("orders", "#", queue="warehouse")
         assert qbind() == ["default: + exchange orders", "default: ~ orders '#' to raw messages in warehouse"]
         assert qbind() == ["default: nothing to do"]
 
-    def test_what_is_declared_no_more_is_told_and_goes_with_prune(self) -> None:
+    def test_a_removed_declaration_is_reported_and_deleted_by_prune(self) -> None:
         declare_binding("orders", "#", queue="warehouse")
         declare_exchange("invoices")
         qbind()
@@ -287,7 +287,7 @@ class TestQbind:
         # What somebody bound by hand stays, and so does its exchange.
         assert list(Binding.objects.values_list("exchange", "pattern")) == [("orders", "by.hand")]
 
-    def test_check_says_by_its_exit_code_whether_there_is_something_to_do(self) -> None:
+    def test_the_exit_code_of_check_shows_pending_changes(self) -> None:
         declare_binding("orders", "#", queue="warehouse")
         with pytest.raises(CommandError, match=r"run manage\.py qbind"):
             qbind("--check")
@@ -299,19 +299,19 @@ class TestQbind:
         with pytest.raises(CommandError):
             qbind("--check", "--prune")
 
-    def test_a_regular_expression_that_postgresql_refuses_is_told_and_nothing_is_changed(self) -> None:
+    def test_a_regular_expression_that_postgresql_refuses_is_an_error_and_changes_nothing(self) -> None:
         declare_binding("orders", "#", queue="warehouse")
         declare_binding("orders", "(", queue="warehouse", regex=True)
         with pytest.raises(CommandError, match=r"Nothing was changed. \+ orders /\(/ .*parentheses"):
             qbind()
         assert not ExchangeRow.objects.exists()
 
-    def test_an_unknown_database_is_told(self) -> None:
+    def test_an_unknown_database_is_an_error(self) -> None:
         with pytest.raises(CommandError, match=r"no queue in the database 'jobs'.*default"):
             qbind("--database", "jobs")
         assert qbind("--database", "default") == ["default: nothing to do"]
 
-    def test_a_database_without_the_queue_is_told(self) -> None:
+    def test_a_database_without_the_queue_is_an_error(self) -> None:
         with connection.cursor() as cursor:
             cursor.execute("alter table pgqueue_exchange rename to elsewhere")
         with pytest.raises(CommandError, match=r"database 'default' lacks .*pgqueue_exchange.* Run manage.py migrate"):
@@ -339,7 +339,7 @@ class TestQbind:
 
 
 class TestCheck:
-    def test_what_is_declared_and_not_bound_is_told(self) -> None:
+    def test_a_declaration_that_is_not_bound_is_a_warning(self) -> None:
         subscribe("orders", "order.#")(subscribers.audit)
         assert check_bindings(None) == []
         [found] = check_bindings(["default"])
@@ -349,13 +349,13 @@ class TestCheck:
         qbind()
         assert check_bindings(["default"]) == []
 
-    def test_what_is_left_over_is_no_matter(self) -> None:
+    def test_a_binding_without_a_declaration_is_no_warning(self) -> None:
         declare_binding("orders", "#", queue="warehouse")
         qbind()
         DECLARED.bindings.clear()
         assert check_bindings(["default"]) == []
 
-    def test_without_tables_nothing_is_said(self) -> None:
+    def test_without_tables_there_is_no_warning(self) -> None:
         declare_exchange("orders")
         with connection.cursor() as cursor:
             cursor.execute("alter table pgqueue_binding rename to elsewhere")
@@ -371,7 +371,7 @@ class TestCheck:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_who_listens_and_who_works_are_woken_by_a_publish(consume: Consume, session: Session) -> None:
+def test_a_publish_wakes_listeners_and_workers(consume: Consume, session: Session) -> None:
     subscribe("orders", "order.#")(subscribers.audit)
     declare_binding("orders", "order.#", queue="warehouse")
     qbind()

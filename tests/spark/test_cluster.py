@@ -64,7 +64,7 @@ def test_a_standalone_cluster_with_two_workers(queue: Session, url: str, tmp_pat
     assert [path for path in written if password in path.read_bytes()] == []
 
 
-def test_spark_submit_runs_the_pipeline_with_what_it_was_told(queue: Session, url: str, tmp_path: Path) -> None:
+def test_spark_submit_runs_the_pipeline_with_its_arguments(queue: Session, url: str, tmp_path: Path) -> None:
     """One task, which the master says: a session that says something else itself would be another one."""
     finish(queue, 7)
     said = submitted(

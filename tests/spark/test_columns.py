@@ -71,7 +71,7 @@ def both(rows: list[dict[str, Any]], most: int = 40) -> tuple[str | None, str, b
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.one_of(st.lists(ROW, min_size=1, max_size=3), st.lists(RAW, min_size=1, max_size=3)))
-def test_what_is_said_at_once_is_what_the_rows_say(rows: list[dict[str, Any]]) -> None:
+def test_the_bulk_path_returns_the_same_as_single_rows(rows: list[dict[str, Any]]) -> None:
     at_once, one_by_one, rejected = both(rows)
     assert at_once in (None, one_by_one)
     assert not (rejected and at_once is not None)
@@ -89,7 +89,7 @@ def test_what_is_said_at_once_is_what_the_rows_say(rows: list[dict[str, Any]]) -
         [{"content": "1"}, {"content": '{"a": {"b": null}}'}],
     ],
 )
-def test_what_is_usual_is_said_at_once(rows: list[dict[str, Any]]) -> None:
+def test_usual_rows_take_the_bulk_path(rows: list[dict[str, Any]]) -> None:
     at_once, one_by_one, _ = both(rows, most=100)
     assert at_once == one_by_one
 
@@ -120,7 +120,7 @@ CHECKS = {"priority": checked_priority, "max_attempts": checked_max_attempts}
         ("channel", "x", ""),
     ],
 )
-def test_a_message_may_be_what_it_may_be_in_python(column: str, fit: Any, unfit: Any) -> None:
+def test_a_message_may_have_any_value_that_python_accepts(column: str, fit: Any, unfit: Any) -> None:
     """Row by row, a batch at a time, and for the callers of Python: the same limits."""
     check = CHECKS.get(column, lambda name: name_of(column, name))
     assert check(fit) == fit

@@ -64,7 +64,7 @@ MEANINGS: list[tuple[Filter, str]] = [
 ]
 
 
-def test_what_is_pushed_means_the_same(spark: SparkSession, queue: Session) -> None:
+def test_a_pushed_filter_selects_the_same_rows(spark: SparkSession, queue: Session) -> None:
     kinds = [("mail", None, None), ("Ä", "", "shop.tasks.send"), ("a", "t", "shop.other"), ("B", "u", "x.top.t")]
     for number, (name, channel, task) in enumerate([*kinds, ("ma'il\\", None, "s.d%t")]):
         finish(queue, queue=name, task=task, priority=number * 3 - 5)
@@ -100,7 +100,7 @@ def test_what_is_pushed_means_the_same(spark: SparkSession, queue: Session) -> N
         Not(EqualTo(("colour",), 1)),
     ],
 )
-def test_what_is_not_certain_is_left_to_spark(filter_: Filter) -> None:
+def test_uncertain_filters_are_left_to_spark(filter_: Filter) -> None:
     assert filters.condition(filter_, ATTEMPTS) is None
 
 

@@ -83,7 +83,7 @@ ROWS_OF_A_RUN = 12_000
 
 @pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_SPARK_KILLS")
 @pytest.mark.timeout(300 + 60 * KILLS)
-def test_each_row_is_one_message_whatever_fails_dawdles_or_is_killed(queue: Session, url: str, tmp_path: Path) -> None:
+def test_each_row_is_one_message_despite_failures_delays_and_kills(queue: Session, url: str, tmp_path: Path) -> None:
     """On a cluster of two hosts: tasks fail, tasks run twice by speculation, executors and drivers are killed."""
     begun, enough = time.monotonic(), tmp_path / "enough"
 

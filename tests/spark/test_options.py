@@ -70,7 +70,7 @@ def test_a_url_without_a_password_is_fine() -> None:
     assert PgQueueDataSource({"url": "postgresql://me@db/shop"}).checked.url == "postgresql://me@db/shop"
 
 
-def test_the_place_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIN", "postgresql://me@main/shop")
     monkeypatch.setenv("REPLICA", "postgresql://me@replica/shop")
     options = PipelineOptions.of({"urlVariable": "MAIN", "replicaVariable": "REPLICA"})
@@ -105,17 +105,17 @@ def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"credentials": f"{__name__}.unprovided"}, "must return the URL as text, and returned a NoneType"),
     ],
 )
-def test_credentials_that_are_not_there_are_an_error_with_a_next_step(given: dict[str, str], said: str) -> None:
+def test_missing_credentials_are_an_error_with_the_next_step(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOption, match=re.escape(said)):
         database.reading(PipelineOptions.of(given))
 
 
-def test_tasks_that_are_declared_bring_what_they_say() -> None:
+def test_declared_tasks_bring_their_options() -> None:
     options = PipelineOptions.of({"tasks": '{"a.b": {"queue": "mail", "priority": 3, "max_attempts": 5}}'})
     assert options.tasks == {"a.b": DeclaredTask(queue="mail", priority=3, max_attempts=5)}
 
 
-def test_a_schema_of_ones_own_has_known_columns_with_their_types() -> None:
+def test_a_custom_schema_must_have_known_columns_and_types() -> None:
     from pyspark.sql.types import StructType
 
     source = PgQueueDataSource({})

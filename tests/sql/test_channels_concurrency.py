@@ -49,7 +49,7 @@ def test_enqueues_into_one_channel_do_not_wait_for_each_other(connect: Connect) 
     assert sorted(left) == ["first", "first again", "second"]
 
 
-def test_an_end_that_is_not_committed_holds_up_neither_dequeues_nor_other_ends(connect: Connect) -> None:
+def test_an_uncommitted_end_blocks_neither_dequeues_nor_other_ends(connect: Connect) -> None:
     """So an atomic task, which ends in its own transaction, holds up nobody of its tenant."""
     set_channel(connect(), max_concurrency=3)
     slow, other = connect(autocommit=False), connect()

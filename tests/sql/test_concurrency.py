@@ -104,7 +104,7 @@ def _lost(number: int) -> dict[str, int]:
     return {"lost": number} if number else {}
 
 
-def test_what_was_committed_is_done_once_and_what_was_rolled_back_never(connect: Connect) -> None:
+def test_a_committed_message_is_done_once_and_a_rolled_back_one_never(connect: Connect) -> None:
     producers, consumers = [connect(autocommit=False) for _ in range(4)], [connect() for _ in range(4)]
     consumers[0].create("last", queue="end")  # the consumers go on until it is taken away, after the producers
     done: list[Any] = []
@@ -174,7 +174,7 @@ def test_consumers_do_not_wait_for_each_other(connect: Connect) -> None:
     assert consumers[4].dequeue() == []
 
 
-def test_a_consumer_that_is_killed_in_its_transaction_gives_its_message_back_at_once(connect: Connect) -> None:
+def test_a_consumer_killed_in_its_transaction_releases_its_message_at_once(connect: Connect) -> None:
     doomed, other = connect(autocommit=False), connect()
     message_id = other.create()
     doomed.take()

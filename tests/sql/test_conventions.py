@@ -77,7 +77,7 @@ def test_its_documentation_opens_its_body(session: Session, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_parameters_and_variables_can_not_be_taken_for_columns(session: Session, name: str) -> None:
+def test_parameters_and_variables_have_prefixes(session: Session, name: str) -> None:
     for function in functions(session, name):
         assert [argument for argument in function.arguments or [] if not argument.startswith("p_")] == []
         declared = re.search(r"\bdeclare\b(.*?)\bbegin\b", without_comments(function.body), re.DOTALL)
@@ -94,7 +94,7 @@ def test_statements_are_written_out_except_where_a_table_has_its_name_from_a_day
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_finds_the_tables_of_its_own_queue_whatever_the_caller_searches(session: Session, name: str) -> None:
+def test_a_function_finds_its_tables_with_any_search_path(session: Session, name: str) -> None:
     for function in functions(session, name):
         pinned = any(setting.startswith("search_path=") for setting in function.settings or [])
         others = re.findall(r"\bpgqueue_\w+", without_comments(function.body))
@@ -102,18 +102,18 @@ def test_it_finds_the_tables_of_its_own_queue_whatever_the_caller_searches(sessi
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_it_runs_with_the_rights_of_its_caller(session: Session, name: str) -> None:
+def test_a_function_runs_with_the_rights_of_its_caller(session: Session, name: str) -> None:
     assert not any(function.with_rights_of_owner for function in functions(session, name))
 
 
 @pytest.mark.parametrize("name", sorted(set(sql_files())))
-def test_keywords_are_written_small(name: str) -> None:
+def test_keywords_are_lower_case(name: str) -> None:
     text = re.sub(r"'[^']*'", "''", without_comments(sql_files()[name]))
     assert re.findall(SPOKEN_KEYWORDS, text) == []
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.startswith("pgqueue_message_")])
-def test_functions_that_look_into_the_queue_pin_their_plan(session: Session, name: str) -> None:
+def test_functions_that_query_the_queue_pin_their_plan(session: Session, name: str) -> None:
     """A plan that was made while the table was empty must be the one for a full table."""
     for function in functions(session, name):
         reads = re.search(r"\b(from|update|delete from) pgqueue_message m\b", without_comments(function.body))

@@ -55,11 +55,11 @@ def held(session: Session) -> Any:
     return session.take(worker="w1")
 
 
-def test_who_holds_the_attempt_can(session: Session, end: Ending, held: Any) -> None:
+def test_the_holder_of_the_attempt_can_end_it(session: Session, end: Ending, held: Any) -> None:
     assert end(session, token(held)) is True
 
 
-def test_whose_lock_ran_out_still_can_as_long_as_nobody_took_over(session: Session, end: Ending, held: Any) -> None:
+def test_a_holder_with_an_expired_lock_can_end_it_until_a_takeover(session: Session, end: Ending, held: Any) -> None:
     session.set_clock(NOON + 100 * MINUTE)
     assert end(session, token(held)) is True
 
@@ -131,7 +131,7 @@ STRANGERS: dict[str, Callable[[Session, Any], Token]] = {
 
 
 @pytest.mark.parametrize("stranger", list(STRANGERS))
-def test_a_stranger_can_not_and_nothing_happens(session: Session, end: Ending, held: Any, stranger: str) -> None:
+def test_another_worker_cannot_end_the_attempt(session: Session, end: Ending, held: Any, stranger: str) -> None:
     not_ours = STRANGERS[stranger](session, held)
     before = session.messages(), session.history()
 
@@ -140,7 +140,7 @@ def test_a_stranger_can_not_and_nothing_happens(session: Session, end: Ending, h
     assert (session.messages(), session.history()) == before
 
 
-def test_a_message_that_waits_is_nobodys(session: Session, end: Ending) -> None:
+def test_a_waiting_message_has_no_holder(session: Session, end: Ending) -> None:
     message_id = session.create()
     for worker in ("", "w1", session.one("select pgqueue_session_worker()")):
         for attempt in (0, 1):
@@ -149,7 +149,7 @@ def test_a_message_that_waits_is_nobodys(session: Session, end: Ending) -> None:
 
 
 @pytest.mark.parametrize("first", ["defer", "release", "complete"])
-def test_of_two_that_end_one_attempt_at_the_same_time_one_does(connect: Connect, end: Ending, first: str) -> None:
+def test_of_two_concurrent_ends_of_an_attempt_one_succeeds(connect: Connect, end: Ending, first: str) -> None:
     """Two threads of one worker, or a late answer of a database that had been away."""
     one, other, witness = connect(autocommit=False), connect(), connect()
     witness.create(max_attempts=50)

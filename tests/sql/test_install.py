@@ -68,7 +68,7 @@ def test_the_queue_works_in_a_schema_of_its_own_beside_another_one(two_schemas: 
         ]
 
 
-def test_a_path_that_leads_to_two_queues_means_the_first(empty: str) -> None:
+def test_with_two_queues_in_the_search_path_the_first_is_used(empty: str) -> None:
     with session_in(empty) as session:
         session.rows("create schema shop")
     assert psql(empty, "-f", INSTALL).returncode == 0
@@ -100,7 +100,7 @@ def test_install_is_all_or_nothing(empty: str) -> None:
         assert session.column("select relname from pg_class where relname like 'pgqueue%%'", {}) == ["pgqueue_ended"]
 
 
-def test_an_install_where_some_functions_are_left_says_what_to_do(empty: str) -> None:
+def test_an_install_over_remaining_functions_is_an_error_with_the_next_step(empty: str) -> None:
     """With other parameters they would stay beside those of today, and calls would be ambiguous."""
     with session_in(empty) as session:
         install(session, "0.1.0")
@@ -116,7 +116,7 @@ def test_an_install_where_some_functions_are_left_says_what_to_do(empty: str) ->
         assert described(session) == before
 
 
-def test_a_second_install_says_that_there_is_one_and_changes_nothing(migrated: str) -> None:
+def test_a_second_install_reports_the_queue_and_changes_nothing(migrated: str) -> None:
     with session_in(migrated) as session:
         session.create()
         before = described(session), session.messages()
@@ -127,7 +127,7 @@ def test_a_second_install_says_that_there_is_one_and_changes_nothing(migrated: s
             assert (described(session), session.messages()) == before
 
 
-def test_an_install_where_some_tables_are_left_says_what_to_do(migrated: str) -> None:
+def test_an_install_over_remaining_tables_is_an_error_with_the_next_step(migrated: str) -> None:
     with session_in(migrated) as session:
         session.rows("drop table pgqueue_message cascade")
         before = described(session)
@@ -176,7 +176,7 @@ def test_a_file_at_the_top_is_run_by_hand() -> None:
     assert top == {"install", "uninstall", "roles", "roles_drop", "movable_clock", "repin", "upgrade"}
 
 
-def test_after_a_rename_the_functions_are_pinned_anew(empty: str) -> None:
+def test_after_a_schema_rename_the_functions_are_pinned_again(empty: str) -> None:
     with session_in(empty) as session:
         session.rows("create schema shop")
     assert psql(empty, "-f", INSTALL, search_path="shop").returncode == 0

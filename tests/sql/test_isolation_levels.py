@@ -29,7 +29,7 @@ def _strict(connect: Connect, level: IsolationLevel) -> Session:
     return session
 
 
-def test_alone_everything_works_as_usual(strict: Session, connect: Connect) -> None:
+def test_a_single_session_works_at_every_isolation_level(strict: Session, connect: Connect) -> None:
     strict.create_batch(4)
     strict.commit()
     held = strict.dequeue(4, worker="w1")
@@ -45,7 +45,7 @@ def test_alone_everything_works_as_usual(strict: Session, connect: Connect) -> N
     assert [end.status for end in other.history()] == ["succeeded", "deferred", "failed"]
 
 
-def test_a_message_that_another_took_since_is_a_clean_error_and_the_next_try_works(
+def test_a_message_taken_meanwhile_is_a_serialization_failure_and_a_retry_works(
     strict: Session, connect: Connect
 ) -> None:
     other = connect()
@@ -63,7 +63,7 @@ def test_a_message_that_another_took_since_is_a_clean_error_and_the_next_try_wor
     assert {message.attempt for message in other.messages()} == {1}
 
 
-def test_a_message_that_another_is_just_taking_is_skipped(strict: Session, connect: Connect) -> None:
+def test_a_message_that_another_session_is_taking_is_skipped(strict: Session, connect: Connect) -> None:
     other = connect(autocommit=False)
     first, second = other.create_batch(2)
     other.commit()

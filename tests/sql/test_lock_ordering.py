@@ -39,7 +39,7 @@ def call(session: Session, function: str, ids: Sequence[int]) -> list[int]:
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (3, 0, 4, 2, 1)])
-def test_whoever_waits_for_a_row_holds_those_before_it_and_none_behind_it(
+def test_a_call_that_waits_for_a_row_holds_only_the_rows_before_it(
     connect: Connect, function: str, order: tuple[int, ...]
 ) -> None:
     holder, caller, witness = connect(autocommit=False), connect(), connect()

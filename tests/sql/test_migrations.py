@@ -35,7 +35,7 @@ def test_back_to_zero_leaves_nothing_behind_and_forward_again_gives_the_same(con
         assert session.messages() == []
 
 
-def test_running_the_files_of_the_functions_again_changes_nothing(session: Session) -> None:
+def test_running_the_function_files_again_changes_nothing(session: Session) -> None:
     definitions = """
         select p.oid, pg_get_functiondef(p.oid) from pg_proc p
         where p.proname like 'pgqueue%' and p.pronamespace = 'public'::regnamespace order by 1
@@ -101,6 +101,6 @@ def test_a_release_has_the_text_that_was_kept_when_it_changed(tmp_path: Path, mo
     assert schema.load("pgqueue_now") == "in force today"
 
 
-def test_a_text_that_is_missing_is_an_error_that_names_it() -> None:
+def test_a_missing_text_is_an_error_that_names_it() -> None:
     with pytest.raises(FileNotFoundError, match=r"pgqueue_nothing\.sql"):
         schema.load("pgqueue_nothing", release="0.1.0")

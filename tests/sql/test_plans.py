@@ -198,7 +198,7 @@ BACKLOGS = {
 
 
 @pytest.mark.parametrize("name", BACKLOGS)
-def test_what_a_consumer_asks_costs_the_same_whatever_has_piled_up(conninfo: str, name: str) -> None:
+def test_consumer_calls_cost_the_same_with_any_backlog(conninfo: str, name: str) -> None:
     backlog = BACKLOGS[name]
     costs: dict[str, dict[str, Cost]] = {call: {} for call in backlog.calls}
 
@@ -253,7 +253,7 @@ def test_what_a_consumer_asks_costs_the_same_whatever_has_piled_up(conninfo: str
         "ready in many lanes",
     ],
 )
-def test_the_backlog_costs_the_same_whatever_has_piled_up(conninfo: str, rows: str, most_entries: int) -> None:
+def test_the_backlog_function_costs_the_same_with_any_backlog(conninfo: str, rows: str, most_entries: int) -> None:
     calls = ("pgqueue_backlog()", "pgqueue_backlog('{default}')", "pgqueue_message_attention_at()")
     costs: dict[str, list[Cost]] = {call: [] for call in calls}
     with queue(conninfo) as (_, session):
@@ -349,7 +349,7 @@ def test_a_dequeue_costs_the_same_whatever_the_number_of_channels(conninfo: str)
         assert each.buffers <= 1.25 * small.buffers + 50, f"it reads more when there are more channels:\n{shown}"
 
 
-def test_a_lane_costs_the_same_whatever_waits_in_it(conninfo: str) -> None:
+def test_a_lane_costs_the_same_with_any_number_of_waiting_messages(conninfo: str) -> None:
     """Also where most of it is scheduled at a higher priority."""
     ten = "pgqueue_message_dequeue(p_limit => 10)"
     costs: list[Cost] = []
@@ -382,7 +382,7 @@ def half_held(test_database: str) -> Iterator[tuple[str, Session, Session]]:
         yield database, session, early
 
 
-def test_an_empty_quarantine_costs_one_probe_whatever_else_is_there(conninfo: str) -> None:
+def test_an_empty_quarantine_costs_one_probe_with_any_backlog(conninfo: str) -> None:
     calls = ("pgqueue_quarantine_waits()", "pgqueue_quarantine_dequeue()", f"{IS_QUARANTINED} as q")
 
     def measure(session: Session, when: str) -> None:
@@ -498,7 +498,7 @@ BY_ID = {
 }
 
 
-def test_what_names_its_messages_finds_them_by_their_ids(half_held: tuple[str, Session, Session]) -> None:
+def test_calls_with_ids_find_their_messages_by_the_primary_key(half_held: tuple[str, Session, Session]) -> None:
     """Any other index would read all that are held, or all that wait."""
     database, session, early = half_held
 
@@ -520,7 +520,7 @@ def test_what_names_its_messages_finds_them_by_their_ids(half_held: tuple[str, S
         measure(fresh, "analysed full")
 
 
-def test_what_is_held_is_not_in_the_way_of_what_waits(half_held: tuple[str, Session, Session]) -> None:
+def test_locked_messages_do_not_slow_the_search_for_waiting_ones(half_held: tuple[str, Session, Session]) -> None:
     database, _, early = half_held
     with session_in(database) as fresh:
         for session in (early, fresh):
@@ -532,7 +532,7 @@ def test_what_is_held_is_not_in_the_way_of_what_waits(half_held: tuple[str, Sess
             assert cost(session, "select pgqueue_message_expire()").buffers < 15
 
 
-def test_locks_that_ran_out_are_found_among_all_that_did_not(half_held: tuple[str, Session, Session]) -> None:
+def test_expired_locks_are_found_among_many_that_are_not(half_held: tuple[str, Session, Session]) -> None:
     _, session, early = half_held
     session.rows(f"update pgqueue_message set unlock_at = id where id % {HALF // 500} = 7 and worker is not null")
     each = cost(early, "select pgqueue_message_expire()")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_what_is_given_back_unstarted_is_cancelled(session: Session) -> None:
+def test_a_released_message_that_was_asked_to_stop_is_cancelled(session: Session) -> None:
     ids = session.create_batch(3)
     held = session.dequeue(3, worker="w1")
     session.ids("pgqueue_message_request_cancel", ids=ids[1:2])
@@ -22,7 +22,7 @@ def test_what_is_given_back_unstarted_is_cancelled(session: Session) -> None:
     assert (end.attempt, end.worker, end.started_at) == (0, None, None), "it never ran"
 
 
-def test_asking_which_shall_stop_locks_nothing_and_waits_for_nobody(connect: Connect) -> None:
+def test_reading_the_stop_requests_locks_nothing_and_does_not_wait(connect: Connect) -> None:
     asking, other = connect(autocommit=False), connect(autocommit=False)
     ids = other.create_batch(1)
     other.dequeue(worker="w1")

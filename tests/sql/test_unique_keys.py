@@ -30,7 +30,7 @@ every_policy = pytest.mark.parametrize("on_conflict", ["keep", "replace", "debou
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
-def test_every_end_that_is_final_lets_go_of_it(session: Session, end: str) -> None:
+def test_every_final_end_frees_the_key(session: Session, end: str) -> None:
     first, _ = create(session)
     session.value(f"pgqueue_message_{end}", **token(session.take()))
     second, created = create(session)
@@ -38,7 +38,7 @@ def test_every_end_that_is_final_lets_go_of_it(session: Session, end: str) -> No
     assert second != first
 
 
-def test_until_finished_it_is_held_through_retries_and_lost_attempts(session: Session) -> None:
+def test_until_finished_holds_the_key_through_retries_and_lost_attempts(session: Session) -> None:
     session.set_clock(NOON)
     first, _ = create(session, max_attempts=3)
     session.value("pgqueue_message_defer", **token(session.take()), error=ERROR)
@@ -51,7 +51,7 @@ def test_until_finished_it_is_held_through_retries_and_lost_attempts(session: Se
     assert create(session)[1]
 
 
-def test_a_retry_of_what_has_let_go_of_its_key_does_not_meet_the_next_message(session: Session) -> None:
+def test_a_retry_after_its_key_is_free_does_not_conflict(session: Session) -> None:
     create(session, "first", until_started=True)
     held = session.take()
     second, _ = create(session, "second", until_started=True)
@@ -62,9 +62,7 @@ def test_a_retry_of_what_has_let_go_of_its_key_does_not_meet_the_next_message(se
 
 @every_policy
 @pytest.mark.parametrize("commits", [True, False])
-def test_whoever_meets_a_request_to_stop_that_is_open_waits_for_its_end(
-    connect: Connect, on_conflict: str, *, commits: bool
-) -> None:
+def test_an_enqueue_waits_for_an_uncommitted_stop_request(connect: Connect, on_conflict: str, *, commits: bool) -> None:
     asking, producer, witness = connect(autocommit=False), connect(), connect()
     first, _ = create(producer, "first")
     producer.take(worker="w1")
@@ -85,7 +83,7 @@ def test_whoever_meets_a_request_to_stop_that_is_open_waits_for_its_end(
     assert create(witness, "third") == (holder, False)
 
 
-def test_replace_forgets_what_earlier_attempts_left(session: Session) -> None:
+def test_replace_clears_state_and_errors_of_earlier_attempts(session: Session) -> None:
     message_id, _ = create(session, "first", max_attempts=9)
     session.value("pgqueue_message_defer", **token(session.take()), state={"page": 3}, error=ERROR)
     create(session, "second", on_conflict="replace", until_started=True)
@@ -95,7 +93,7 @@ def test_replace_forgets_what_earlier_attempts_left(session: Session) -> None:
 
 
 @pytest.mark.parametrize("error", [ERROR, None], ids=["retried", "deferred"])
-def test_what_replaces_has_all_its_attempts_before_it(session: Session, error: Any) -> None:
+def test_a_replacing_message_has_all_its_attempts(session: Session, error: Any) -> None:
     create(session, "first", max_attempts=4)
     for _ in range(3):
         session.value("pgqueue_message_defer", **token(session.take()), error=error)
@@ -112,7 +110,7 @@ def test_what_replaces_has_all_its_attempts_before_it(session: Session, error: A
 
 
 @every_policy
-def test_who_met_a_message_that_runs_holds_up_nobody_until_his_commit(connect: Connect, on_conflict: str) -> None:
+def test_a_conflict_with_a_running_message_blocks_no_other_session(connect: Connect, on_conflict: str) -> None:
     """His transaction may be a long one, and a worker has one thread for the ends of all its attempts."""
     caller, worker = connect(autocommit=False), connect()
     create(worker, "first")
@@ -124,9 +122,7 @@ def test_who_met_a_message_that_runs_holds_up_nobody_until_his_commit(connect: C
 
 
 @every_policy
-def test_what_another_has_changed_and_not_committed_is_not_dequeued_and_not_waited_for(
-    connect: Connect, on_conflict: str
-) -> None:
+def test_an_uncommitted_change_is_neither_dequeued_nor_waited_for(connect: Connect, on_conflict: str) -> None:
     caller, worker = connect(autocommit=False), connect()
     create(worker, "first")
     create(caller, "second", on_conflict=on_conflict)
@@ -138,7 +134,7 @@ def test_what_another_has_changed_and_not_committed_is_not_dequeued_and_not_wait
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 @every_policy
-def test_whoever_meets_an_open_transaction_waits_for_its_end(
+def test_an_enqueue_waits_for_an_uncommitted_one_with_its_key(
     connect: Connect, on_conflict: str, *, commits: bool
 ) -> None:
     first, second, witness = connect(autocommit=False), connect(), connect()
@@ -163,7 +159,7 @@ def test_whoever_meets_an_open_transaction_waits_for_its_end(
 
 
 @every_policy
-def test_a_message_that_ends_right_after_it_was_met_leaves_the_key_free(connect: Connect, on_conflict: str) -> None:
+def test_a_message_that_ends_right_after_the_conflict_leaves_the_key_free(connect: Connect, on_conflict: str) -> None:
     """Between the insert that met it and the look at it: a trigger holds the caller up there."""
     caller, worker, witness = connect(), connect(), connect()
     first, _ = create(worker, "first")
@@ -198,7 +194,7 @@ create trigger hold_up after insert on pgqueue_message for each statement execut
 
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
-def test_a_message_that_begins_right_after_it_was_looked_at_is_left_alone(connect: Connect, on_conflict: str) -> None:
+def test_a_message_that_begins_right_after_it_was_read_stays_unchanged(connect: Connect, on_conflict: str) -> None:
     caller, worker, witness = connect(), connect(autocommit=False), connect()
     first, _ = create(witness, "first")
     worker.take(worker="w1")
@@ -213,7 +209,7 @@ def test_a_message_that_begins_right_after_it_was_looked_at_is_left_alone(connec
 
 @every_policy
 @pytest.mark.parametrize("until_started", [False, True])
-def test_among_consumers_every_key_is_held_once_and_everything_new_is_done(
+def test_with_concurrent_consumers_every_key_is_held_once(
     connect: Connect, on_conflict: str, *, until_started: bool
 ) -> None:
     producers, consumers = [connect() for _ in range(3)], [connect() for _ in range(2)]
@@ -239,7 +235,7 @@ def test_among_consumers_every_key_is_held_once_and_everything_new_is_done(
 
 
 @pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
-def test_in_a_stricter_transaction_a_key_taken_meanwhile_is_a_clean_error(
+def test_under_stricter_isolation_a_key_taken_meanwhile_is_a_serialization_failure(
     connect: Connect, level: IsolationLevel
 ) -> None:
     strict, other = connect(autocommit=False), connect()
@@ -256,7 +252,7 @@ def test_in_a_stricter_transaction_a_key_taken_meanwhile_is_a_clean_error(
 # Waking, and what it costs
 
 
-def test_what_becomes_ready_by_a_conflict_wakes_a_sleeper_and_what_is_put_off_does_not(connect: Connect) -> None:
+def test_a_message_made_ready_by_a_conflict_wakes_a_sleeper(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_w1")
     see(producer, "w1", asleep_ms=60_000)
     for on_conflict in ("replace", "debounce"):

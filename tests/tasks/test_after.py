@@ -98,7 +98,7 @@ def test_a_job_that_is_retried_has_not_ended() -> None:
     assert noted == ["after the last attempt"]
 
 
-def test_after_a_failure_the_job_runs_all_the_same_unless_it_says_otherwise() -> None:
+def test_after_a_failure_the_job_runs_unless_its_policy_forbids_it() -> None:
     bad = fail.enqueue()
     note.using(after=[bad]).enqueue("all the same")
     wants_success = note.using(after=[bad], after_policy="succeeded").enqueue("never")
@@ -115,7 +115,7 @@ def test_after_a_failure_the_job_runs_all_the_same_unless_it_says_otherwise() ->
     assert note.get_result(after_that.id).status == TaskResultStatus.SUCCESSFUL
 
 
-def test_what_has_ended_already_is_not_waited_for() -> None:
+def test_an_ended_job_is_not_waited_for() -> None:
     first = note.enqueue("first")
     drain()
     note.using(after=[first.id, int(first.id)]).enqueue("second")
@@ -136,12 +136,12 @@ def test_what_has_ended_already_is_not_waited_for() -> None:
         ({"after": [1], "unique_key": "k"}, "unique_key"),
     ],
 )
-def test_wrong_words_are_named(wrong: dict[str, Any], says: str) -> None:
+def test_invalid_options_are_named(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidTask, match=says):
         note.using(**wrong)
 
 
-def test_only_due_looks_are_taken_and_they_become_rarer() -> None:
+def test_only_due_checks_run_and_they_become_rarer() -> None:
     with clock() as now:
         first = note.using(run_after=timedelta(days=1)).enqueue("first")
         second = note.using(after=[first]).enqueue("second")
@@ -178,7 +178,7 @@ def test_a_job_that_has_waited_for_long_begins_right_after_the_end_of_the_other(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_burst_runs_what_waited_for_its_last_jobs(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_burst_runs_jobs_that_waited_for_its_last_ones(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no time to wait for the next look at those that wait."""
     monkeypatch.setattr(upkeep, "SETTLE_EVERY_SECONDS", 600.0)
     results = [nothing.enqueue()]

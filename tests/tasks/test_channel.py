@@ -53,18 +53,18 @@ class TestTasks:
         nothing.enqueue()
         assert channels() == ["api", "tenant-acme", "tenant-zoo", None, None]
 
-    def test_using_gives_another_one(self) -> None:
+    def test_using_sets_another_channel(self) -> None:
         of_api.using(channel="other").enqueue()
         of_tenant.using(channel="fixed").enqueue("acme")
         nothing.using(channel=lambda: "made").enqueue()
         assert channels() == ["other", "fixed", "made"]
 
-    def test_unique_and_waiting_messages_have_one_as_well(self) -> None:
+    def test_unique_and_waiting_messages_have_a_channel_too(self) -> None:
         first = of_api.using(unique_key="k").enqueue()
         of_api.using(after=[first]).enqueue()
         assert channels() == ["api", "api"]
 
-    def test_many_at_once(self) -> None:
+    def test_a_bulk_sets_a_channel_per_call(self) -> None:
         enqueue_many(of_api, [1, 2])
         enqueue_many(of_tenant, [("a",), (None,), Call(("b",)), Call(("c",), channel="own")])
         assert channels() == ["api", "api", "tenant-a", None, "tenant-b", "own"]
@@ -74,18 +74,18 @@ class TestTasks:
         assert of_tenant.get_result(result.id).task == result.task
 
     @pytest.mark.parametrize("channel", ["", "x" * 5000, "nul\x00", 7, ["a"]])
-    def test_what_can_not_be_a_channel_is_refused_where_it_is_said(self, channel: Any) -> None:
+    def test_an_invalid_channel_is_refused_at_its_declaration(self, channel: Any) -> None:
         with pytest.raises(InvalidTask, match="channel"):
             nothing.using(channel=channel)
 
     @pytest.mark.parametrize("answer", ["", 7, "nul\x00"])
-    def test_a_callable_must_answer_a_name(self, answer: Any) -> None:
+    def test_a_callable_must_return_a_name(self, answer: Any) -> None:
         with no_queries(), pytest.raises(InvalidTask, match=r"tests.support.site.tasks.nothing is .* for this call"):
             nothing.using(channel=lambda: answer).enqueue()
 
 
 class TestControl:
-    def test_limits_are_set_and_taken_away(self) -> None:
+    def test_limits_are_set_and_removed(self) -> None:
         set_channel("acme", max_concurrency=3, max_size=4, release_interval=dt.timedelta(seconds=1.5))
         row = Channel.objects.get()
         assert (row.max_concurrency, row.max_size, row.release_interval_ms) == (3, 4, 1500)
@@ -114,11 +114,11 @@ class TestControl:
         with no_queries(), pytest.raises(InvalidMessage, match="cannot be the name of a channel"):
             call("")
 
-    def test_one_that_is_unknown_can_not_be_released(self) -> None:
+    def test_an_unknown_channel_cannot_be_released(self) -> None:
         with pytest.raises(InvalidMessage, match="There is no channel 'acme'"):
             release_channel("acme")
 
-    def test_a_released_one_refuses_drains_and_goes(self) -> None:
+    def test_a_released_channel_refuses_messages_and_is_deleted(self) -> None:
         of_api.enqueue()
         assert release_channel("api") is False
         with pytest.raises(ChannelReleased, match="channel 'api' was released"):
@@ -134,7 +134,7 @@ class TestControl:
         assert [tuple(found) for found in repair_channels()] == [("acme", 4, 0)]
         assert repair_channels("acme") == []
 
-    def test_all_of_it_is_part_of_the_transaction(self) -> None:
+    def test_changes_of_channels_are_part_of_the_transaction(self) -> None:
         with transaction.atomic():
             set_channel("acme", max_size=0)
             transaction.set_rollback(True)
@@ -147,7 +147,7 @@ class TestFull:
         set_channel("api", max_size=2)
         of_api.enqueue()
 
-    def test_it_raises_and_the_transaction_lives(self) -> None:
+    def test_a_full_channel_raises_and_the_transaction_goes_on(self) -> None:
         of_api.enqueue()
         with pytest.raises(ChannelFull, match="channel 'api' is full: its max_size is 2") as caught:
             of_api.enqueue()
@@ -160,7 +160,7 @@ class TestFull:
         with pytest.raises(ChannelFull):
             Queue("mail").send(2, channel="api")
 
-    def test_of_many_all_are_enqueued_or_none(self) -> None:
+    def test_a_bulk_is_enqueued_whole_or_not_at_all(self) -> None:
         with pytest.raises(ChannelFull, match=r"calls\[1\] was not enqueued"):
             enqueue_many(of_api, range(5))
         with pytest.raises(ChannelFull, match=r"calls\[2\] was not enqueued"):
@@ -215,9 +215,7 @@ class TestWorkers:
         assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "other"]) > 2
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_place_that_is_free_is_used_at_once_also_by_a_worker_that_sleeps(
-        self, consume: Consume, diary: Diary
-    ) -> None:
+    def test_a_free_place_is_used_at_once_even_by_a_sleeping_worker(self, consume: Consume, diary: Diary) -> None:
         set_channel("acme", max_concurrency=1)
         consume()
         hold.using(channel="acme").enqueue("first")

@@ -49,7 +49,7 @@ def positional(a: int, /, b: int) -> None: ...
         (positional, [], {"a": 1, "b": 2}, "'a' parameter is positional only, but was passed as a keyword"),
     ],
 )
-def test_it_refuses_what_the_call_would_refuse(
+def test_arguments_that_the_call_would_refuse_are_refused(
     function: Any, args: list[Any], kwargs: dict[str, Any], refusal: str | None
 ) -> None:
     found = of(function).refusal(args, kwargs)
@@ -72,7 +72,7 @@ def test_the_context_is_the_first_argument() -> None:
     assert of(with_context, takes_context=True).refusal([1, 2], {}) is not None
 
 
-def test_a_decorator_may_hand_over_other_arguments_than_it_takes() -> None:
+def test_a_decorator_may_pass_other_arguments_than_it_takes() -> None:
     def connected(function: Any) -> Any:
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -98,7 +98,7 @@ class Asynchronous(contextlib.AsyncContextDecorator):
 
 
 @pytest.mark.parametrize("decorator", [transaction.atomic, managed(), Asynchronous(), transaction.atomic(durable=True)])
-def test_a_context_manager_hands_over_what_it_takes(decorator: Any) -> None:
+def test_a_context_manager_passes_the_arguments_it_takes(decorator: Any) -> None:
     found = of(decorator(managed()(plain)))
     assert found.refusal([1, 2], {}) is None
     assert found.refusal([], {"a": 1}) is None
@@ -106,7 +106,7 @@ def test_a_context_manager_hands_over_what_it_takes(decorator: Any) -> None:
     assert found.refusal([1, 2, 3], {}) == "too many positional arguments"
 
 
-def test_a_context_manager_with_a_call_of_its_own_may_hand_over_others() -> None:
+def test_a_context_manager_with_its_own_call_may_pass_others() -> None:
     class Connected(contextlib.ContextDecorator):
         def __call__(self, function: Any) -> Any:
             @functools.wraps(function)
@@ -119,7 +119,7 @@ def test_a_context_manager_with_a_call_of_its_own_may_hand_over_others() -> None
     assert of(transaction.atomic(Connected()(plain))).refusal([], {}) is None
 
 
-def test_what_has_no_parameters_of_its_own_is_called() -> None:
+def test_a_callable_without_a_signature_accepts_any_call() -> None:
     assert of(functools.partial(plain, 1)).refusal([1, 2, 3], {"z": 1}) is None
 
     def lies(a: int) -> None: ...
@@ -128,7 +128,7 @@ def test_what_has_no_parameters_of_its_own_is_called() -> None:
     assert of(lies).refusal([1, 2, 3], {}) is None
 
 
-def test_names_of_arguments_from_anywhere_do_not_pile_up() -> None:
+def test_names_of_unknown_arguments_are_not_kept_in_memory() -> None:
     parameters = of(anything)
     for n in range(2 * MAX_REMEMBERED):
         assert parameters.refusal([], {f"name{n}": 1}) is None

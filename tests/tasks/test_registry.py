@@ -62,7 +62,7 @@ def test_a_task_is_found_by_its_path() -> None:
     ],
     ids=ascii,
 )  # fmt: skip
-def test_what_is_not_a_path_is_refused(path: str) -> None:
+def test_a_name_that_is_not_a_path_is_refused(path: str) -> None:
     with pytest.raises(UnknownTask, match=r"is not (the dotted path of )?a task"):
         registry.find(path)
 
@@ -70,7 +70,7 @@ def test_what_is_not_a_path_is_refused(path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["os.system", "subprocess.run", "builtins.eval", "django.core.management.call_command"]
 )
-def test_what_is_imported_but_no_task_is_refused(path: str) -> None:
+def test_an_imported_object_that_is_no_task_is_refused(path: str) -> None:
     with pytest.raises(UnknownTask, match=r"is not a task: .* has a .* of that name. Declare it with @task"):
         registry.find(path)
 
@@ -86,7 +86,7 @@ def test_no_module_is_imported_because_a_message_names_it(path: str) -> None:
     assert module not in sys.modules
 
 
-def test_a_name_that_the_module_does_not_have_is_told() -> None:
+def test_a_name_missing_in_the_module_is_reported() -> None:
     with pytest.raises(UnknownTask, match=r"tests\.support\.tasks has no 'gone'"):
         registry.find("tests.support.tasks.gone")
 
@@ -109,14 +109,14 @@ def test_a_module_of_an_installed_app_is_not_imported_because_a_message_names_it
     "text",
     ["import does_not_exist", "1 / 0", "raise SystemExit", "def f(:", "import sys; sys.exit(1)", "exit()"],
 )
-def test_tasks_that_cannot_be_imported_are_told_to_a_site_that_looks_for_one(package: Path, text: str) -> None:
+def test_a_module_that_cannot_be_imported_is_reported_to_a_site(package: Path, text: str) -> None:
     (package / "tasks.py").write_text(text)
     with pytest.raises(UnknownTask, match=r"their_app\.tasks\.post' does not exist, or its module cannot") as error:
         registry.find("their_app.tasks.post")
     assert error.value.__cause__ is not None
 
 
-def test_a_site_finds_what_workers_find(package: Path) -> None:
+def test_a_site_finds_the_tasks_that_workers_find(package: Path) -> None:
     (package / "tasks.py").write_text(TASK)
     assert "their_app.tasks" not in sys.modules
     assert isinstance(registry.find("their_app.tasks.post"), PgQueueTask)
@@ -155,7 +155,7 @@ def under_way(package: Path) -> Iterator[Any]:
     thread.join()
 
 
-def test_a_task_whose_module_is_being_imported_is_waited_for_where_there_is_time(under_way: Any) -> None:
+def test_a_lookup_may_wait_for_a_module_that_is_being_imported(under_way: Any) -> None:
     path = "their_app.slow.post"
     with pytest.raises(TaskBeingImported, match=r"another thread is importing their_app\.slow"):
         registry.find(path)
@@ -166,7 +166,7 @@ def test_a_task_whose_module_is_being_imported_is_waited_for_where_there_is_time
     assert isinstance(registry.find(path), PgQueueTask)
 
 
-def test_a_module_of_a_package_that_is_being_imported_may_still_come(under_way: Any) -> None:
+def test_a_submodule_of_a_package_being_imported_is_not_yet_available(under_way: Any) -> None:
     with pytest.raises(TaskBeingImported, match=r"is not available yet"):
         registry.find("their_app.slow.inner.post")
 
@@ -225,7 +225,7 @@ def test_a_lazy_module_is_not_loaded(package: Path) -> None:
         registry.find("their_app.lazy.post")
 
 
-def test_a_module_is_looked_up_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lookup_does_not_call_getattr_of_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("their_magic")
     module.__dict__["__getattr__"] = lambda name: pytest.fail(f"{name} was asked for")
     monkeypatch.setitem(sys.modules, "their_magic", module)
@@ -241,7 +241,7 @@ def test_a_module_may_have_any_name_under_which_it_was_imported(monkeypatch: pyt
     assert registry.find("their-tests.2nd.send") is tasks.send
 
 
-def test_a_lazy_object_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lazy_object_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("their_lazy")
     module.__dict__["site"] = SimpleLazyObject(lambda: pytest.fail("it was woken"))
     monkeypatch.setitem(sys.modules, "their_lazy", module)
@@ -249,7 +249,7 @@ def test_a_lazy_object_is_not_woken(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.find("their_lazy.site")
 
 
-def test_plain_functions_and_coroutine_functions_are_told_apart() -> None:
+def test_plain_functions_and_coroutine_functions_are_distinguished() -> None:
     assert registry.is_async("tests.support.tasks.do_nothing_async") is True
     assert registry.is_async("tests.support.tasks.do_nothing") is False
 
@@ -278,7 +278,7 @@ class TestTasksOfOtherAliases:
         result.refresh()
         assert result == ran
 
-    def test_it_follows_the_options_of_our_backend(self, theirs: Any, settings: Settings) -> None:
+    def test_a_plain_task_follows_the_options_of_our_backend(self, theirs: Any, settings: Settings) -> None:
         settings.TASKS["default"]["OPTIONS"] = {"MAX_ATTEMPTS": 2}
         settings.TASKS = dict(settings.TASKS)
         result = theirs.using(backend="default").enqueue("too many arguments")

@@ -19,18 +19,18 @@ def waits(backoff: Exponential, attempts: int) -> list[float]:
     return [backoff.seconds(attempt=attempt) for attempt in range(1, attempts + 1)]
 
 
-def test_each_wait_is_as_many_times_longer_as_the_factor_says() -> None:
+def test_each_wait_is_the_previous_one_times_the_factor() -> None:
     assert waits(Exponential(base=1, factor=2, jitter=0), 6) == [1, 2, 4, 8, 16, 32]
     assert waits(Exponential(base=10, factor=3, jitter=0), 4) == [10, 30, 90, 270]
     assert waits(Exponential(base=5, factor=1, jitter=0), 3) == [5, 5, 5]
 
 
-def test_no_wait_is_longer_than_the_longest() -> None:
+def test_no_wait_exceeds_the_maximum() -> None:
     assert waits(Exponential(base=1, longest=10, jitter=0), 6) == [1, 2, 4, 8, 10, 10]
 
 
 @given(positive, st.floats(1, 1000), positive, st.floats(0, 1), st.integers(1, 10**9))
-def test_every_wait_is_a_number_of_seconds_up_to_the_longest(
+def test_every_wait_is_a_number_of_seconds_up_to_the_maximum(
     base: float, factor: float, longest: float, jitter: float, attempt: int
 ) -> None:
     seconds = Exponential(base=base, factor=factor, longest=longest, jitter=jitter).seconds(attempt=attempt)
@@ -46,7 +46,7 @@ def test_jitter_spreads_the_waits_to_both_sides_by_its_share(attempt: int) -> No
     assert min(spread) < middle < max(spread)
 
 
-def test_jobs_that_failed_together_do_not_come_back_together_not_even_after_the_longest_wait() -> None:
+def test_jobs_that_failed_together_are_spread_even_at_the_maximum_wait() -> None:
     at_the_end = {Exponential(longest=60).seconds(attempt=100) for _ in range(50)}
     assert len(at_the_end) > 40
 
@@ -56,7 +56,7 @@ def test_the_billionth_attempt_has_a_wait_too(factor: float) -> None:
     assert Exponential(factor=factor, jitter=0).seconds(attempt=10**9) == 3600
 
 
-def test_as_a_backoff_it_asks_the_result_which_attempt_it_was() -> None:
+def test_as_a_backoff_it_takes_the_attempt_from_the_result() -> None:
     third = cast("Any", SimpleNamespace(attempts=3))
     assert Exponential(base=1, jitter=0)(ValueError(), third) == 4
 

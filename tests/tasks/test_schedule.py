@@ -89,17 +89,17 @@ def test_on_the_day_on_which_clocks_change_a_job_runs_once(
 @pytest.mark.parametrize(
     ("zone", "before"), [(BERLIN, "2026-03-29 00:10"), (NEW_YORK, "2026-03-08 06:10"), (BERLIN, "2026-10-25 00:10")]
 )
-def test_what_runs_every_few_minutes_goes_on_while_clocks_change(zone: str, before: str) -> None:
+def test_a_schedule_of_every_few_minutes_continues_over_a_clock_change(zone: str, before: str) -> None:
     found = list(islice(Rule(cron="*/20 * * * *", timezone=zone).after(at(before)), 9))
     assert {later - earlier for earlier, later in pairwise(found)} == {20 * MINUTE}
 
 
-def test_intervals_know_nothing_of_clocks() -> None:
+def test_intervals_ignore_clock_changes() -> None:
     found = list(islice(every(HOUR).rule.after(at("2026-03-29 00:10")), 6))
     assert {later - earlier for earlier, later in pairwise(found)} == {HOUR}
 
 
-def test_in_the_second_of_two_equal_hours_the_next_slot_is_not_one_of_the_first() -> None:
+def test_in_a_repeated_hour_the_next_slot_is_after_the_current_time() -> None:
     rule = Rule(cron="45 2 * * *", timezone=BERLIN)
     second_time_two = at("2026-10-25 01:10")  # 02:10 for the second time
     assert slots(rule, "2026-10-25 01:10", 1) == ["10-26 02:45+0100"]
@@ -116,20 +116,20 @@ def test_nothing_is_due_before_its_time() -> None:
 
 
 @pytest.mark.parametrize("catch_up", ["skip", "one", "all"])
-def test_what_is_due_now_runs_now(catch_up: str) -> None:
+def test_a_slot_that_is_due_now_runs_now(catch_up: str) -> None:
     first = at("2026-01-01 12:00")
     assert due(MINUTELY, catch_up, first=first, now=first) == ([first], first + MINUTE)
     assert due(MINUTELY, catch_up, first=first, now=first + dt.timedelta(seconds=59)) == ([first], first + MINUTE)
 
 
-def test_skip_leaves_out_what_is_older_than_a_minute() -> None:
+def test_skip_leaves_out_slots_older_than_a_minute() -> None:
     rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
     assert due(rule, "skip", first=first, now=at("2026-01-01 09:30")) == ([], at("2026-01-01 10:00"))
     on_time = at("2026-01-01 09:00") + ON_TIME
     assert due(rule, "skip", first=first, now=on_time) == ([at("2026-01-01 09:00")], at("2026-01-01 10:00"))
 
 
-def test_one_runs_once_for_all_that_was_missed() -> None:
+def test_catch_up_one_runs_once_for_all_missed_slots() -> None:
     rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
     assert due(rule, "one", first=first, now=at("2026-01-01 09:30")) == (
         [at("2026-01-01 09:00")],
@@ -137,7 +137,7 @@ def test_one_runs_once_for_all_that_was_missed() -> None:
     )
 
 
-def test_all_runs_each() -> None:
+def test_catch_up_all_runs_each_slot() -> None:
     rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
     found, later = due(rule, "all", first=first, now=at("2026-01-01 09:30"))
     assert found == [first + n * HOUR for n in range(10)]
@@ -148,7 +148,7 @@ def test_all_runs_each() -> None:
     "rule", [MINUTELY, every(MINUTE).rule, every(dt.timedelta(milliseconds=1)).rule], ids=["cron", "minute", "ms"]
 )
 @pytest.mark.parametrize("away", [MAX_SLOTS * MINUTE, 3 * MAX_SLOTS * MINUTE, 400 * DAY])
-def test_one_is_one_however_long_nobody_worked(rule: Rule, away: dt.timedelta) -> None:
+def test_catch_up_one_runs_once_after_any_outage(rule: Rule, away: dt.timedelta) -> None:
     first = at("2026-01-01 12:00")
     now = first + away
     assert due(rule, "one", first=first, now=now) == ([now], rule.first_after(now))
@@ -156,7 +156,7 @@ def test_one_is_one_however_long_nobody_worked(rule: Rule, away: dt.timedelta) -
     assert due(rare, "one", first=at("2024-02-29"), now=at("2031-05-05")) == ([at("2028-02-29")], at("2032-02-29"))
 
 
-def test_of_very_many_a_part_is_enqueued_and_the_rest_a_moment_later() -> None:
+def test_very_many_missed_slots_are_enqueued_in_parts() -> None:
     first = at("2026-01-01 12:00")
     now = first + (2 * MAX_SLOTS + 500) * MINUTE
     found: list[dt.datetime] = []
@@ -204,7 +204,7 @@ def test_slots_are_strictly_increasing_and_after_the_moment(words: tuple[str, st
 
 @given(CRON_RULES, MOMENTS, st.integers(0, 6 * 3_600_000))
 @settings(max_examples=150, deadline=None)
-def test_the_next_slot_does_not_depend_on_where_somebody_began_to_look(
+def test_the_next_slot_does_not_depend_on_the_start_of_the_search(
     words: tuple[str, str], moment: dt.datetime, later_ms: int
 ) -> None:
     rule, later = rule_of(*words), moment + dt.timedelta(milliseconds=later_ms)
@@ -221,7 +221,7 @@ RULES = st.one_of(
 
 @given(RULES, MOMENTS, GAPS)
 @settings(max_examples=150, deadline=None)
-def test_over_any_sequence_of_looks_no_slot_is_lost_and_none_comes_twice(
+def test_over_any_sequence_of_checks_each_slot_is_fired_once(
     kind: tuple[str, tuple[str, str] | int], moment: dt.datetime, gaps: list[dt.timedelta]
 ) -> None:
     words = kind[1]
@@ -267,7 +267,7 @@ def test_over_any_sequence_of_looks_no_slot_is_lost_and_none_comes_twice(
         (Rule(interval_ms=1_500), "every 1,500 milliseconds"),
     ],
 )
-def test_a_rule_has_words(rule: Rule, words: str) -> None:
+def test_a_rule_has_a_description(rule: Rule, words: str) -> None:
     assert rule.words == words
 
 
@@ -300,7 +300,7 @@ def test_an_interval_beyond_the_calendar_is_an_error_and_no_endless_search() -> 
         Rule(interval_ms=86_400_000 * 10**9)
 
 
-def test_a_rule_is_one_thing() -> None:
+def test_a_rule_is_either_cron_or_an_interval() -> None:
     for both in ({"cron": "* * * * *", "interval_ms": 1000}, {}):
         with pytest.raises(InvalidSchedule, match="either a cron expression or an interval"):
             Rule(**both)  # type: ignore[arg-type]
@@ -315,7 +315,7 @@ def test_a_wrong_policy_a_wrong_name_and_a_wrong_call_are_named() -> None:
         every(HOUR, kwargs={"at": EPOCH})
 
 
-def test_the_project_s_time_zone_is_meant_where_none_is_named(settings: object) -> None:
+def test_the_default_time_zone_is_that_of_the_project(settings: object) -> None:
     settings.TIME_ZONE = NEW_YORK  # type: ignore[attr-defined]
     assert cron("0 0 * * *").rule.timezone == NEW_YORK
 
@@ -336,7 +336,7 @@ def greet(context: object, name: str) -> None: ...
         ((every(HOUR, args=["mon"], name="a"), every(DAY, args=["tue"], name="a")), "two schedules of the same name"),
     ],
 )
-def test_a_schedule_that_can_not_work_is_an_error_where_it_is_declared(schedule: object, words: str) -> None:
+def test_an_impossible_schedule_is_an_error_at_its_declaration(schedule: object, words: str) -> None:
     with pytest.raises((InvalidTask, InvalidSchedule), match=words):
         task(report, schedule=schedule)
 

@@ -58,7 +58,7 @@ class TestDecorator:
         made = django_task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
         assert made == task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
 
-    def test_run_after_can_not_be_declared(self) -> None:
+    def test_run_after_cannot_be_declared(self) -> None:
         with pytest.raises(TypeError, match="run_after cannot be defined statically with the @task decorator"):
             task(run_after=timezone.now())
 
@@ -83,7 +83,7 @@ class TestDecorator:
 
 
 class TestTask:
-    def test_it_can_not_be_changed(self) -> None:
+    def test_a_task_cannot_be_changed(self) -> None:
         with pytest.raises(dataclasses.FrozenInstanceError):
             tasks.do_nothing.priority = 1  # type: ignore[misc]
 
@@ -102,14 +102,14 @@ class TestTask:
 
 
 class TestUsing:
-    def test_it_leaves_the_task_as_it_was(self) -> None:
+    def test_using_leaves_the_task_unchanged(self) -> None:
         now = timezone.now()
         changed = tasks.do_nothing.using(priority=10, queue_name="mail", run_after=now, max_attempts=2)
         assert (changed.priority, changed.queue_name, changed.run_after, changed.max_attempts) == (10, "mail", now, 2)
         assert (tasks.do_nothing.priority, tasks.do_nothing.queue_name) == (0, "default")
         assert (tasks.do_nothing.run_after, tasks.do_nothing.max_attempts) == (None, None)
 
-    def test_without_arguments_it_makes_an_equal_task(self) -> None:
+    def test_using_without_arguments_makes_an_equal_task(self) -> None:
         assert tasks.send.using() == tasks.send
         assert tasks.send.using() is not tasks.send
 
@@ -118,7 +118,7 @@ class TestUsing:
         changed = tasks.do_nothing.using(run_after=now).using(priority=3).using(max_attempts=9)
         assert (changed.run_after, changed.priority, changed.max_attempts) == (now, 3, 9)
 
-    def test_none_means_as_it_was(self) -> None:
+    def test_none_keeps_the_value(self) -> None:
         changed = tasks.send.using(run_after=dt.timedelta(1), max_attempts=3)
         again = changed.using(priority=None, queue_name=None, run_after=None, backend=None, max_attempts=None)
         assert again == changed
@@ -131,7 +131,7 @@ class TestUsing:
         assert (on_time.run_after, on_time.delay) == (now, None)
 
     @pytest.mark.parametrize("wrong", [{"func": print}, {"takes_context": True}, {"backoff": None}, {"o": None}])
-    def test_what_is_fixed_by_the_declaration_can_not_be_changed(self, wrong: dict[str, Any]) -> None:
+    def test_using_cannot_change_options_fixed_by_the_declaration(self, wrong: dict[str, Any]) -> None:
         with pytest.raises(TypeError, match=next(iter(wrong))):
             tasks.do_nothing.using(**wrong)
 
@@ -139,7 +139,7 @@ class TestUsing:
         with pytest.raises(InvalidTaskBackend, match="doesn't exist"):
             tasks.do_nothing.using(backend="unknown")
 
-    def test_it_may_choose_another_of_our_backends(self, settings: Settings) -> None:
+    def test_using_may_choose_another_of_our_backends(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS}, "other": {"BACKEND": OURS, "QUEUES": ["slow"]}}
         assert tasks.do_nothing.using(backend="other", queue_name="slow").get_backend().alias == "other"
         with pytest.raises(InvalidTask, match="Queue 'default' is not valid for backend"):
@@ -190,7 +190,7 @@ class TestValidation:
         assert tasks.do_nothing.using(queue_name=name).queue_name == name
 
     @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, 5, b"mail", ["mail"]])
-    def test_what_can_not_be_stored_as_a_name_is_invalid(self, name: Any) -> None:
+    def test_a_name_that_cannot_be_stored_is_invalid(self, name: Any) -> None:
         with pytest.raises(InvalidTask, match="cannot be the name of a queue"):
             tasks.do_nothing.using(queue_name=name)
 
@@ -233,7 +233,7 @@ class TestCopies:
         monkeypatch.setattr(tasks, "plain_function", scheduled)
         assert pickle.loads(pickle.dumps(scheduled.using(priority=3))) == scheduled.using(priority=3)  # noqa: S301
 
-    def test_a_pickle_of_what_is_no_task_any_more_says_so(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_unpickling_a_removed_task_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pickled = pickle.dumps(tasks.send)
         monkeypatch.setattr(tasks, "send", any)
         with pytest.raises(ValueError, match=r"Expected '.*\.send' to point to a Task instance"):
@@ -279,19 +279,21 @@ class TestOnOtherBackends:
         assert async_to_sync(tasks.echo.using(backend="immediate").aenqueue)(5).return_value["args"] == [5]
 
     @pytest.mark.usefixtures("others")
-    def test_a_delay_is_no_more_possible_there_than_a_time(self) -> None:
+    def test_other_backends_refuse_a_delay_like_a_time(self) -> None:
         for run_after in (timezone.now(), dt.timedelta(hours=1)):
             with pytest.raises(InvalidTask, match="Backend does not support run_after"):
                 tasks.echo.using(backend="immediate", run_after=run_after)
 
     @pytest.mark.usefixtures("others")
-    def test_wrong_values_are_found_there_too(self) -> None:
+    def test_other_backends_refuse_invalid_values_too(self) -> None:
         with pytest.raises(InvalidTask, match="max_attempts"):
             task(backend="dummy", max_attempts=0)(tasks.plain_function)
 
     @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
     @pytest.mark.parametrize("name", ["DummyBackend", "ImmediateBackend"])
-    def test_the_stand_ins_take_our_options_from_django_s_decorator(self, settings: Settings, name: str) -> None:
+    def test_the_stand_in_backends_take_our_options_from_django_s_decorator(
+        self, settings: Settings, name: str
+    ) -> None:
         settings.TASKS = {"default": {"BACKEND": f"django_pgqueue.stand_ins.{name}"}}
         made = django_task(max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
         assert made.enqueue().task == made

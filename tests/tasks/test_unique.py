@@ -60,7 +60,7 @@ def waiting(session: Session) -> bool:
 
 
 class TestKey:
-    def test_true_is_one_message_for_the_same_arguments(self) -> None:
+    def test_true_allows_one_message_for_the_same_arguments(self) -> None:
         job = jobs.once_for_the_same_call
         calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
             ((), {}),
@@ -82,34 +82,34 @@ class TestKey:
         assert job.enqueue({"b": 1, "a": 2}).id == job.enqueue({"a": 2, "b": 1}).id
         assert job.enqueue(a=1, b=2).id == job.enqueue(b=2, a=1).id
 
-    def test_a_text_is_one_message_whatever_the_arguments(self) -> None:
+    def test_a_text_allows_one_message_with_any_arguments(self) -> None:
         first = jobs.once.enqueue(1)
         assert jobs.once.enqueue(2).id == first.id
         assert row(first).content == {"args": [1], "kwargs": {}}
 
-    def test_a_callable_makes_it_of_the_arguments(self) -> None:
+    def test_a_callable_makes_the_key_of_the_arguments(self) -> None:
         first = jobs.once_an_order.enqueue(1, "late")
         assert jobs.once_an_order.enqueue(1, reason="lost").id == first.id
         assert jobs.once_an_order.enqueue(order_id=1).id == first.id
         assert jobs.once_an_order.enqueue(2).id != first.id
 
-    def test_the_context_is_none_of_the_arguments(self) -> None:
+    def test_the_context_is_no_part_of_the_key(self) -> None:
         declared = task(takes_context=True, unique_key=lambda *args: "-".join(args))(jobs.do)
         assert declared.unique_key("a", "b") == "a-b"  # type: ignore[operator, misc]
 
-    def test_two_tasks_never_share_one(self) -> None:
+    def test_two_tasks_never_share_a_key(self) -> None:
         keys = {row(job.using(unique_key="k").enqueue()).unique_key for job in (jobs.once, jobs.follow)}
         assert keys == {"tests.support.site.jobs.once:k", "tests.support.site.jobs.follow:k"}
 
-    def test_using_may_set_it(self) -> None:
+    def test_using_may_set_the_key(self) -> None:
         once = jobs.follow.using(unique_key="k")
         assert once.enqueue({"defer": 0}).id == once.enqueue().id != jobs.follow.enqueue().id
 
-    def test_it_holds_for_aenqueue_too(self) -> None:
+    def test_a_key_holds_for_aenqueue_too(self) -> None:
         first = async_to_sync(jobs.once.aenqueue)(1)
         assert async_to_sync(jobs.once.aenqueue)(2).id == first.id
 
-    def test_what_holds_it_is_answered_as_it_is(self) -> None:
+    def test_a_held_key_returns_the_existing_message(self) -> None:
         first = jobs.once.using(priority=5).enqueue(1)
         second = jobs.once.enqueue(2)
         assert second == first
@@ -117,13 +117,13 @@ class TestKey:
 
 
 class TestOnConflict:
-    def test_keep_leaves_the_one_that_waits(self) -> None:
+    def test_keep_leaves_the_waiting_message(self) -> None:
         first = jobs.once.enqueue(1)
         before = row(first)
         jobs.once.using(priority=9, run_after=dt.timedelta(hours=1)).enqueue(2)
         assert row(first).__dict__ | {"_state": None} == before.__dict__ | {"_state": None}
 
-    def test_replace_gives_it_the_new_call(self) -> None:
+    def test_replace_gives_the_message_the_new_call(self) -> None:
         first = jobs.once.enqueue(1)
         second = jobs.once.using(on_conflict="replace", priority=9, queue_name="mail", max_attempts=4).enqueue(2)
         assert (second.id, second.args, second.task.priority) == (first.id, [2], 9)
@@ -131,7 +131,7 @@ class TestOnConflict:
         assert (message.priority, message.queue, message.max_attempts) == (9, "mail", 4)
         assert [result.return_value for result in drain()] == [[2]]
 
-    def test_debounce_puts_it_off_until_nobody_has_asked_for_a_while(self) -> None:
+    def test_debounce_postpones_the_message_at_each_call(self) -> None:
         once = jobs.once.using(on_conflict="debounce", run_after=dt.timedelta(minutes=1))
         with clock() as now:
             first = once.enqueue(0)
@@ -151,7 +151,7 @@ class TestOnConflict:
             once.enqueue()
         assert e.value.existing_id == int(first.id)
 
-    def test_what_was_raised_leaves_the_transaction_as_it_was(self) -> None:
+    def test_a_raised_conflict_leaves_the_transaction_usable(self) -> None:
         once = jobs.once.using(on_conflict="raise")
         once.enqueue()
         with transaction.atomic():
@@ -189,7 +189,7 @@ class TestUntil:
         diary.allow("third")
         assert ended(jobs.hold_the_key.enqueue("third")).id != first.id
 
-    def test_one_that_was_asked_to_stop_does_not_stand_in_for_a_new_call(self, consume: Consume, diary: Diary) -> None:
+    def test_a_message_asked_to_stop_does_not_replace_a_new_call(self, consume: Consume, diary: Diary) -> None:
         first = jobs.hold_the_key.enqueue("first")
         consume()
         wait_until(diary.words, "it runs")
@@ -205,7 +205,7 @@ class TestUntil:
 
 @pytest.mark.django_db(transaction=True)
 class TestRaces:
-    def test_of_eight_at_once_seven_are_refused(self) -> None:
+    def test_of_eight_concurrent_calls_seven_are_refused(self) -> None:
         once = jobs.once.using(on_conflict="raise")
 
         def refused() -> bool:
@@ -217,7 +217,7 @@ class TestRaces:
 
         assert sorted(concurrently([refused] * 8)) == [False] + [True] * 7
 
-    def test_many_at_once_in_all_orders_do_not_deadlock(self) -> None:
+    def test_concurrent_bulks_in_any_order_do_not_deadlock(self) -> None:
         def enqueue_all(seed: int) -> int:
             numbers = list(range(40))
             random.Random(seed).shuffle(numbers)
@@ -255,7 +255,7 @@ class TestRaces:
         assert Message.objects.count() == 20
 
     @pytest.mark.parametrize("on_conflict", ["keep", "raise"])
-    def test_nor_does_one_of_a_single_statement_with_one_of_several(
+    def test_bulks_of_one_and_of_several_statements_do_not_deadlock(
         self, session: Session, monkeypatch: pytest.MonkeyPatch, on_conflict: str
     ) -> None:
         monkeypatch.setattr(bulk, "MESSAGES_A_STATEMENT", 5)
@@ -287,7 +287,7 @@ class TestRaces:
 
 class TestMany:
     @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
-    def test_what_is_there_is_treated_as_the_task_says(self, on_conflict: str) -> None:
+    def test_existing_messages_are_treated_as_the_task_declares(self, on_conflict: str) -> None:
         first = jobs.once_an_order.using(run_after=dt.timedelta(hours=1)).enqueue(3, "late")
         enqueue_many(jobs.once_an_order.using(on_conflict=on_conflict), [(3, "lost"), Call((4,))])
         assert row(first).content["args"][1] == ("lost" if on_conflict == "replace" else "late")
@@ -313,7 +313,7 @@ class TestWrongValues:
         ["", "a\x00b", "\ud800", "k" * 2001, "🍵" * 501, None, 5, ["k"], b"k", True],
         ids=["empty", "nul", "surrogate", "long", "long in bytes", "none", "number", "list", "bytes", "true"],
     )
-    def test_what_a_callable_makes_is_looked_at_before_any_sql(self, key: Any) -> None:
+    def test_the_key_of_a_callable_is_validated_before_any_sql(self, key: Any) -> None:
         with (
             no_queries(),
             pytest.raises(InvalidTask, match=r"The unique_key of tests\.support\.site\.jobs\.with_key is") as e,

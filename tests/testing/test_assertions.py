@@ -41,7 +41,7 @@ def complaint(*args: Any, **kwargs: Any) -> str:
 
 @pytest.mark.django_db
 class TestWhatMatches:
-    def test_it_answers_the_results(self) -> None:
+    def test_assert_enqueued_returns_the_results(self) -> None:
         enqueued = [note.enqueue(n) for n in range(2)]
         post.enqueue(1)
         assert [result.id for result in assert_enqueued(note)] == [result.id for result in enqueued]
@@ -100,13 +100,13 @@ class TestWhatMatches:
             drain()
         assert_not_enqueued(shelf.fail_three_times)
 
-    def test_what_has_run_is_not_enqueued_any_more(self) -> None:
+    def test_a_message_that_has_run_is_no_longer_enqueued(self) -> None:
         note.enqueue()
         drain()
         assert_not_enqueued(note)
         assert "1 of tests.support.site.shelf.note have ended" in complaint(note)
 
-    def test_what_was_rolled_back_is_not_enqueued(self) -> None:
+    def test_a_message_that_was_rolled_back_is_not_enqueued(self) -> None:
         from django.db import transaction
 
         with transaction.atomic():
@@ -138,7 +138,7 @@ class TestWhatMatches:
 
 @pytest.mark.django_db
 class TestWhatIsSaid:
-    def test_it_lists_what_is_enqueued_and_in_what_it_differs(self) -> None:
+    def test_the_error_lists_enqueued_messages_and_their_differences(self) -> None:
         note.enqueue(1)
         with clock(NOON):
             post.using(run_after=HOUR).enqueue(8, to="Ada")
@@ -153,7 +153,7 @@ class TestWhatIsSaid:
             ),
         ]
 
-    def test_nothing(self) -> None:
+    def test_an_empty_queue_is_shown(self) -> None:
         assert complaint(note) == "tests.support.site.shelf.note is not enqueued.\nNothing is enqueued."
 
     def test_attempts_are_shown(self) -> None:
@@ -161,13 +161,13 @@ class TestWhatIsSaid:
         drain(limit=1)
         assert "attempts so far=1" in complaint(note)
 
-    def test_much_is_counted(self) -> None:
+    def test_the_error_counts_many_messages(self) -> None:
         bulk.enqueue_many(note, range(50))
         said = complaint(post)
         assert said.count("\n") == 22
         assert said.endswith("… and 30 more")
 
-    def test_what_should_not_be_there(self) -> None:
+    def test_an_unexpected_message_is_an_error(self) -> None:
         note.enqueue(7)
         with pytest.raises(AssertionError, match=r"shelf.note with args=\[7\] is 1 time enqueued"):
             assert_not_enqueued(note, args=[7])
@@ -198,7 +198,7 @@ class TestWhatIsSaid:
         with pytest.raises(PgQueueError, match=re.escape(words)):
             assert_enqueued(note, **wrong)
 
-    def test_what_is_no_task_is_named(self) -> None:
+    def test_an_object_that_is_no_task_is_named(self) -> None:
         wrong: Any = "shop.tasks.send_receipt"
         with pytest.raises(PgQueueError, match=r"'shop.tasks.send_receipt' is not a task"):
             assert_enqueued(wrong)

@@ -42,7 +42,7 @@ def line_of(code: str, *, after: int = 0) -> str:
     ],
     ids=lambda task: task.name,
 )
-def test_effects_that_happen_exactly_once_are_found_to(task: Any) -> None:
+def test_effects_that_happen_exactly_once_pass(task: Any) -> None:
     report = crash_at_every_statement(task, "tea")
     assert report.exactly_once, report
     assert report
@@ -51,7 +51,7 @@ def test_effects_that_happen_exactly_once_are_found_to(task: Any) -> None:
 
 
 @transactional
-def test_what_is_done_twice_is_found_with_its_statement_and_line() -> None:
+def test_a_repeated_effect_is_found_with_its_statement_and_line() -> None:
     report = crash_at_every_statement(crash_tasks.twice, "tea")
     assert not report
     assert report.first is not None
@@ -93,7 +93,7 @@ def test_a_task_with_one_attempt_is_run_again_as_a_worker_would() -> None:
 
 
 @transactional
-def test_who_fails_the_second_time_is_found() -> None:
+def test_a_task_that_fails_the_second_time_is_found() -> None:
     second = crash_at_every_statement(crash_tasks.breaks, "tea").first
     assert second is not None
     assert second.status == "failed"
@@ -112,7 +112,7 @@ def test_everything_is_as_it_was_afterwards() -> None:
 
 
 @transactional
-def test_a_test_may_say_itself_what_the_effects_are() -> None:
+def test_a_test_may_define_the_effects() -> None:
     answers = count()
 
     def names() -> list[str]:
@@ -127,13 +127,13 @@ def test_a_test_may_say_itself_what_the_effects_are() -> None:
 
 
 @transactional
-def test_a_task_that_fails_by_itself_is_no_subject() -> None:
+def test_a_task_that_fails_without_a_crash_is_an_error() -> None:
     with pytest.raises(PgQueueError, match="ends as failed without any crash"):
         crash_at_every_statement(crash_tasks.fails, "tea")
 
 
 @pytest.mark.django_db
-def test_it_needs_transactions_of_its_own() -> None:
+def test_it_needs_its_own_transactions() -> None:
     with pytest.raises(PgQueueError, match="TransactionTestCase"):
         crash_at_every_statement(crash_tasks.idempotent, "tea")
 

@@ -39,7 +39,7 @@ def clock_setting() -> str:
 
 @pytest.mark.django_db
 class TestDrain:
-    def test_it_answers_the_results_in_the_order_in_which_the_jobs_ran(self) -> None:
+    def test_drain_returns_the_results_in_the_order_of_the_runs(self) -> None:
         enqueued = [tasks.echo.enqueue(n) for n in range(3)]
         results = drain()
         assert [result.id for result in results] == [result.id for result in enqueued]
@@ -60,7 +60,7 @@ class TestDrain:
         assert {result.args[0] for result in drain(["default", "slow", "unknown"])} == {"default", "slow"}
         assert drain([]) == []
 
-    def test_one_name_is_a_list_of_one(self) -> None:
+    def test_a_single_name_instead_of_a_list_is_refused(self) -> None:
         with pytest.raises(PgQueueError, match=r"use \['mail'\]"):
             drain("mail")
 
@@ -101,7 +101,7 @@ class TestDrain:
             task.enqueue()
         assert [result.status for result in drain()] == [TaskResultStatus.FAILED] * 3 + [TaskResultStatus.SUCCESSFUL]
 
-    def test_a_keyboard_interrupt_stops_it(self) -> None:
+    def test_a_keyboard_interrupt_stops_drain(self) -> None:
         tasks.be_interrupted.enqueue()
         with pytest.raises(KeyboardInterrupt):
             drain()
@@ -141,7 +141,7 @@ class TestDrain:
         assert [result.status for result in drain()] == [TaskResultStatus.SUCCESSFUL]
         assert Group.objects.filter(name="tea").exists()
 
-    def test_what_the_test_rolls_back_is_rolled_back(self) -> None:
+    def test_a_rollback_of_the_test_undoes_the_jobs(self) -> None:
         with transaction.atomic():
             tasks.add_group.enqueue("tea")
             drain()
@@ -154,7 +154,7 @@ class TestDrain:
         assert drain() == []
         assert Message.objects.count() == 1
 
-    def test_a_message_that_names_no_task_fails_and_is_told(self) -> None:
+    def test_a_message_that_names_no_task_fails_with_an_error(self) -> None:
         functions.enqueue(
             connection,
             functions.NewMessage(content='{"args": [], "kwargs": {}}', task="tests.support.tasks.plain_function"),
@@ -163,13 +163,13 @@ class TestDrain:
             drain()
         assert Attempt.objects.get().error_class == "django_pgqueue.exceptions.UnknownTask"
 
-    def test_what_another_worker_holds_is_left_alone(self) -> None:
+    def test_messages_held_by_another_worker_are_not_drained(self) -> None:
         tasks.do_nothing.enqueue()
         with connection.cursor() as cursor:
             cursor.execute("select count(*) from pgqueue_message_dequeue(p_worker => 'another', p_tasks => true)")
         assert drain() == []
 
-    def test_it_drains_the_backend_that_is_named(self, settings: Settings) -> None:
+    def test_drain_takes_the_named_backend(self, settings: Settings) -> None:
         ours = {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": []}
         settings.TASKS = {"default": ours, "other": ours}
         tasks.echo.using(backend="other").enqueue()
@@ -183,7 +183,7 @@ class TestDrain:
 
 @pytest.mark.django_db
 class TestClock:
-    def test_it_stops_the_queue_s_time(self) -> None:
+    def test_clock_stops_the_time_of_the_queue(self) -> None:
         with clock(NOON) as now:
             result = tasks.do_nothing.enqueue()
             assert result.enqueued_at == NOON
@@ -195,7 +195,7 @@ class TestClock:
             assert tasks.do_nothing.enqueue().enqueued_at == NOON - HOUR
             assert now.at == NOON - HOUR
 
-    def test_it_starts_at_the_present(self) -> None:
+    def test_clock_starts_at_the_present(self) -> None:
         before = functions.now(connection)
         with clock() as now:
             assert before <= now.at
@@ -205,7 +205,7 @@ class TestClock:
         with clock(dt.datetime(2030, 6, 1, 12)):  # noqa: DTZ001
             assert tasks.do_nothing.enqueue().enqueued_at == NOON
 
-    def test_it_works_without_use_tz(self, settings: Settings) -> None:
+    def test_clock_works_without_use_tz(self, settings: Settings) -> None:
         settings.USE_TZ = False
         with clock() as now:
             tasks.do_nothing.using(run_after=HOUR).enqueue()
@@ -213,7 +213,7 @@ class TestClock:
             now.advance(HOUR)
             assert names(drain()) == ["do_nothing"]
 
-    def test_afterwards_it_is_the_database_s_again(self) -> None:
+    def test_afterwards_the_time_is_that_of_the_database(self) -> None:
         with clock(NOON):
             assert clock_setting() != ""
         assert clock_setting() == ""
@@ -269,7 +269,7 @@ class TestWithCommits:
             assert theirs[1] == NOON
         assert clock_setting() == ""
 
-    def test_it_is_reset_after_an_error_outside_of_a_transaction(self) -> None:
+    def test_the_clock_is_reset_after_an_error_outside_of_a_transaction(self) -> None:
         def fail() -> None:
             with clock(NOON):
                 Group.objects.create(pk="no number")
@@ -308,7 +308,7 @@ class InTestCase(TestCase):
             assert names(await adrain()) == ["do_nothing_async"]
         assert await sync_to_async(clock_setting)() == ""
 
-    async def test_async_tests_are_told_to_use_the_async_variants(self) -> None:
+    async def test_async_tests_must_use_the_async_variants(self) -> None:
         with pytest.raises(SynchronousOnlyOperation):
             drain()
         with pytest.raises(SynchronousOnlyOperation):

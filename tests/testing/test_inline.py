@@ -45,13 +45,13 @@ class TestInline:
             result = slow.nap.enqueue()
         assert result.errors[0].exception_class is TaskTimeout
 
-    def test_what_is_scheduled_stays(self) -> None:
+    def test_a_scheduled_message_stays_in_the_queue(self) -> None:
         with inline():
             result = shelf.note.using(run_after=HOUR).enqueue()
         assert result.status is READY
         assert_enqueued(shelf.note, run_after=HOUR)
 
-    def test_it_runs_inside_of_the_caller_s_transaction(self) -> None:
+    def test_the_job_runs_in_the_transaction_of_the_caller(self) -> None:
         with inline(), transaction.atomic():
             Group.objects.create(name="the caller's")
             shelf.add_group.enqueue("the job's")
@@ -61,14 +61,14 @@ class TestInline:
         assert not Attempt.objects.exists()
         assert_not_enqueued()
 
-    def test_what_a_job_enqueues_runs_after_it(self) -> None:
+    def test_jobs_that_a_job_enqueues_run_after_it(self) -> None:
         with inline():
             result = shelf.pass_on.enqueue(3)
         assert result.return_value == "READY"
         ended = list(Attempt.objects.order_by("id").values_list("content__args", flat=True))
         assert ended == [[3], [2], [1], [0]]
 
-    def test_what_was_enqueued_in_bulk_runs_at_the_end(self) -> None:
+    def test_jobs_enqueued_in_bulk_run_at_the_end(self) -> None:
         with inline():
             bulk.enqueue_many(shelf.note, range(3))
             assert_enqueued(shelf.note, count=3)
@@ -92,7 +92,7 @@ class TestInline:
         assert shelf.note.enqueue().status is READY
         assert_enqueued(shelf.note, count=2)
 
-    def test_what_can_not_be_run_is_heard_of_at_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_job_that_cannot_run_raises_at_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def break_down(**_: Any) -> None:
             raise ZeroDivisionError
 
@@ -109,7 +109,7 @@ class TestInline:
         with pytest.raises(PgQueueError, match="DummyBackend: it keeps no jobs in PostgreSQL"), inline():
             pass
 
-    def test_it_can_be_a_setting(self, settings: Settings) -> None:
+    def test_inline_can_be_a_setting(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.InlineBackend", "QUEUES": []}}
         assert shelf.note.enqueue(1).return_value == [[1], {}]
         assert shelf.pass_on.enqueue(2).status is DONE

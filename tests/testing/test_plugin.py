@@ -79,13 +79,13 @@ def test_a_fixture_says_what_it_needs(pgqueue):
 """
 
 
-def test_it_is_registered() -> None:
+def test_the_plugin_is_registered() -> None:
     [point] = entry_points(group="pytest11", name="pgqueue")
     assert point.value == "django_pgqueue.pytest_plugin"
 
 
 @pytest.mark.slow
-def test_a_project_s_tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_of_a_project_use_the_fixtures(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(project_settings=SETTINGS, test_project=TESTS)
     pytester.makeini("[pytest]\nfilterwarnings = error")

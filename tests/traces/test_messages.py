@@ -35,7 +35,7 @@ def traceparent(span: dict[str, Any]) -> str:
     return f"00-{span['trace']}-{span['id']}-{span['flags']}"
 
 
-def test_the_headers_keep_what_else_they_say(spans: Spans) -> None:
+def test_the_headers_keep_their_other_keys(spans: Spans) -> None:
     tasks.look.using(run_after=dt.timedelta(seconds=3)).enqueue()
     Queue("yard").send({}, headers={"by": "Ada"})
     [first, second] = spans()
@@ -46,7 +46,7 @@ def test_the_headers_keep_what_else_they_say(spans: Spans) -> None:
     assert (first["name"], second["name"]) == ("enqueue tests.support.site.traced.look", "enqueue yard")
 
 
-def test_a_trace_that_the_sender_has_put_there_stays(spans: Spans) -> None:
+def test_a_trace_set_by_the_sender_stays(spans: Spans) -> None:
     Queue("yard").send({}, headers={"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
     assert headers() == [{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]
 
@@ -59,7 +59,7 @@ def test_many_messages_have_one_span(spans: Spans, *, alike: bool) -> None:
     assert span["attributes"]["messaging.batch.message_count"] == 3
 
 
-def test_raw_messages_are_received_in_a_span_that_is_linked_to_those_that_sent_them(spans: Spans) -> None:
+def test_a_receive_span_links_to_the_spans_that_sent_the_messages(spans: Spans) -> None:
     queue = Queue("yard")
     queue.send_many([1, 2])
     queue.send(3)
@@ -98,7 +98,7 @@ def test_an_error_of_a_raw_consumer_is_recorded(spans: Spans, settings: Settings
     assert [span["why"] for span in spans()[2:]] == ["builtins.ValueError: not today", "builtins.ValueError"]
 
 
-def test_what_is_published_continues_the_trace(spans: Spans) -> None:
+def test_a_published_message_continues_the_trace(spans: Spans) -> None:
     exchange = Exchange("orders")
     exchange.declare()
     exchange.bind("#", queue="yard")
@@ -109,13 +109,13 @@ def test_what_is_published_continues_the_trace(spans: Spans) -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", "[1]", '"text"', '{"traceparent": 5}', '{"traceparent": "x"}'])
-def test_headers_that_tell_of_no_trace_are_left_alone(spans: Spans, broken: str) -> None:
+def test_headers_without_a_valid_trace_are_ignored(spans: Spans, broken: str) -> None:
     from django_pgqueue.traces.conventions import creation_context
 
     assert creation_context(broken) is None
 
 
-def test_what_an_enqueue_refuses_is_an_error_of_its_span_and_quotes_nothing(spans: Spans) -> None:
+def test_a_refused_enqueue_is_an_error_of_its_span_without_its_content(spans: Spans) -> None:
     with pytest.raises(Exception, match="4711"):
         cast("Any", tasks.look).enqueue({4711: 1})
     assert [span["status"] for span in spans()] in ([], ["ERROR"])
@@ -140,7 +140,7 @@ def test_the_package_imports_nothing_of_opentelemetry_by_itself() -> None:
     assert ran.stdout.strip() == "[]"
 
 
-def test_a_check_says_that_opentelemetry_is_missing(monkeypatch: pytest.MonkeyPatch, traced: None) -> None:
+def test_a_check_reports_missing_opentelemetry(monkeypatch: pytest.MonkeyPatch, traced: None) -> None:
     assert checks.check_backends(None) == []
     monkeypatch.setattr(traces, "is_installed", lambda: False)
     assert [problem.id for problem in checks.check_backends(None)] == ["pgqueue.E009"]

@@ -73,7 +73,7 @@ def test_any_kind_of_task_continues_the_trace(task: Any, spans: Spans, work: Wor
     assert {span["trace"] for span in chain} == {enqueued["trace"]}
 
 
-def test_each_attempt_has_a_span_that_says_how_it_ended(spans: Spans, work: Work, transactional_db: None) -> None:
+def test_each_attempt_has_a_span_with_its_outcome(spans: Spans, work: Work, transactional_db: None) -> None:
     traced.refuse.enqueue("bread")
     traced.come_back.enqueue()
     jobs = work()
@@ -93,7 +93,7 @@ def test_each_attempt_has_a_span_that_says_how_it_ended(spans: Spans, work: Work
     ]
 
 
-def test_nothing_that_is_sensitive_is_in_a_span(spans: Spans, work: Work, transactional_db: None) -> None:
+def test_sensitive_values_are_in_no_span(spans: Spans, work: Work, transactional_db: None) -> None:
     traced.pay.enqueue("4711-4711")
     traced.refuse.enqueue("secret bread")
     for jobs in (work(), spans()):
@@ -113,6 +113,6 @@ def test_the_span_of_an_attempt_whose_time_is_up_ends_with_it(spans: Spans, work
     assert job["attributes"]["error.type"] == "django_pgqueue.exceptions.TaskTimeout"
 
 
-def test_a_worker_that_was_not_asked_makes_no_spans(spans: Spans, work: Work, transactional_db: None) -> None:
+def test_a_worker_without_the_setting_makes_no_spans(spans: Spans, work: Work, transactional_db: None) -> None:
     traced.look.enqueue()
     assert work(TRACES=False) == []

@@ -83,7 +83,7 @@ def through_the_database(value: Any) -> Any:
 @example(MAX_INT)
 @example('\U0010ffff￿\u2028\\u0000"\\\x7f\x01')
 @example({"": {"": []}})
-def test_what_json_can_say_comes_back_equal(value: Any) -> None:
+def test_every_json_value_comes_back_equal(value: Any) -> None:
     assert through_the_database(value) == value
 
 
@@ -102,7 +102,7 @@ def test_what_json_can_say_comes_back_equal(value: Any) -> None:
 @example(b"a\x00")
 @example(10**4300)
 @example({1: "a", "1": "b"})
-def test_everything_comes_back_as_normalized_or_is_refused_and_the_transaction_goes_on(value: Any) -> None:
+def test_any_value_comes_back_normalized_or_is_refused_without_breaking_the_transaction(value: Any) -> None:
     count = Message.objects.count()
     try:
         normal = content.normalize(value)
@@ -117,7 +117,7 @@ def test_everything_comes_back_as_normalized_or_is_refused_and_the_transaction_g
 @settings(derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(storable | anything)
 @example([-0.0, 2.0**53, -(2.0**53), True, ("é", None)])
-def test_the_quick_way_returns_what_the_thorough_one_does(value: Any) -> None:
+def test_the_fast_path_returns_the_same_as_the_slow_one(value: Any) -> None:
     try:
         quick = content._plain(value)
     except (content.Unusual, UnicodeEncodeError):
@@ -141,7 +141,7 @@ def test_the_quick_way_returns_what_the_thorough_one_does(value: Any) -> None:
         (True, True),
     ],
 )
-def test_what_json_has_no_word_for_but_a_near_one_becomes_that(value: Any, becomes: Any) -> None:
+def test_a_value_with_a_close_json_equivalent_becomes_that(value: Any, becomes: Any) -> None:
     normal = content.normalize({"value": value})["value"]
     assert normal == becomes
     assert through_the_database(value) == becomes
@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_is_named_with_its_place_and_nothing_is_lost(name: str) -> None:
+def test_a_refused_value_is_named_with_its_place_and_nothing_is_lost(name: str) -> None:
     value, said = REFUSED[name]
     with transaction.atomic():
         kept = Queue("mail").send("before")
@@ -202,7 +202,7 @@ def test_what_is_refused_is_named_with_its_place_and_nothing_is_lost(name: str) 
     assert messages[0].id == kept
 
 
-def test_a_refusal_can_be_caught_as_what_django_and_python_would_raise() -> None:
+def test_a_refusal_is_an_instance_of_the_error_of_django_and_python() -> None:
     with pytest.raises(TypeError):
         content.normalize(object())
     with pytest.raises(ValueError, match="object"):
@@ -215,7 +215,7 @@ def test_a_long_value_is_shown_in_part() -> None:
     assert len(str(refused.value)) < 300
 
 
-def test_content_may_be_nested_as_deep_as_anybody_needs() -> None:
+def test_content_may_be_deeply_nested() -> None:
     assert through_the_database(_deep(200)) == _deep(200)
 
 
@@ -239,7 +239,7 @@ def test_content_beyond_the_limit_is_refused_with_its_size_and_the_next_step() -
 
 
 @pytest.mark.parametrize("number", [1e-300, -5e-324])
-def test_what_would_be_too_large_as_text_in_postgresql_is_refused_before_any_sql(number: float) -> None:
+def test_content_too_large_as_text_in_postgresql_is_refused_before_any_sql(number: float) -> None:
     """PostgreSQL prints each of these numbers with more than 300 digits."""
     queue = Queue("mail", max_content_bytes=TEN_MEGABYTES)
     with pytest.raises(ContentTooLarge, match=r"as PostgreSQL prints it, and may have 16,777,216.*its key"):
@@ -249,7 +249,7 @@ def test_what_would_be_too_large_as_text_in_postgresql_is_refused_before_any_sql
 
 
 @pytest.mark.parametrize(("value", "size"), [("é", 4), ("\U0001f375", 6), ("a", 3), ([1, 2], 5), ('"', 4)])
-def test_the_size_is_that_of_the_json_in_bytes(value: Any, size: int) -> None:
+def test_the_size_limit_counts_the_bytes_of_the_json(value: Any, size: int) -> None:
     content.encode(value, max_bytes=size)
     with pytest.raises(ContentTooLarge, match=f"{size} bytes"):
         content.encode(value, max_bytes=size - 1)
@@ -276,7 +276,7 @@ def test_the_size_is_that_of_the_json_in_bytes(value: Any, size: int) -> None:
         (b"mail", False),
     ],
 )
-def test_names_of_queues_are_what_an_index_can_hold(name: Any, may_be: bool) -> None:
+def test_names_of_queues_fit_into_an_index(name: Any, may_be: bool) -> None:
     assert names.is_name(name) is may_be
     if may_be:
         Queue(name).send("x", channel=name)

@@ -37,5 +37,5 @@ def test_a_server_that_is_not_postgresql_is_named(version: str, product: str) ->
         f"PostgreSQL 19devel {ON}",
     ],
 )
-def test_postgresql_and_what_is_made_from_it_has_no_other_name(version: str) -> None:
+def test_postgresql_and_its_derivatives_have_no_other_name(version: str) -> None:
     assert other_product(version) is None

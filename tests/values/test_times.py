@@ -42,20 +42,20 @@ def test_the_first_whole_millisecond_at_or_after_it(moment: dt.datetime, epoch_m
 
 
 @pytest.mark.parametrize(("fold", "hours"), [(0, 0), (1, 1)])
-def test_the_hour_that_comes_twice_is_told_apart(fold: int, hours: int) -> None:
+def test_the_two_passes_of_a_repeated_hour_are_distinguished(fold: int, hours: int) -> None:
     first = dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC)
     twice = dt.datetime(2024, 10, 27, 2, 30, tzinfo=BERLIN, fold=fold)
     assert times.not_before(twice) == times.not_before(first + dt.timedelta(hours=hours))
 
 
-def test_a_naive_time_that_django_let_through_is_one_of_the_current_time_zone() -> None:
+def test_a_naive_time_is_in_the_current_time_zone() -> None:
     with timezone.override(BERLIN):
         naive = dt.datetime(2024, 7, 1, 14)  # noqa: DTZ001
         assert times.not_before(naive) == times.not_before(dt.datetime(2024, 7, 1, 12, tzinfo=dt.UTC))
 
 
 @given(st.timedeltas())
-def test_a_delay_is_never_shorter_than_said_and_at_most_a_millisecond_longer(delay: dt.timedelta) -> None:
+def test_a_delay_is_never_shorter_and_at_most_a_millisecond_longer(delay: dt.timedelta) -> None:
     milliseconds = times.milliseconds(delay)
     assert milliseconds * 1000 - delay // MICROSECOND in range(1000)
 
@@ -94,7 +94,7 @@ NOON = dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
         ({"dequeue_at": 2**63 - 1}, DequeueAt(2**63 - 1)),
     ],
 )
-def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: times.When | None) -> None:
+def test_a_time_is_absolute_relative_or_in_milliseconds(said: dict[str, Any], meant: times.When | None) -> None:
     assert times.when(**said) == meant
 
 
@@ -113,6 +113,6 @@ def test_a_time_a_time_from_now_or_milliseconds(said: dict[str, Any], meant: tim
         ({"dequeue_at": NOON}, "use run_after"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_with_the_next_step(said: dict[str, Any], why: str) -> None:
+def test_invalid_times_are_refused_with_the_next_step(said: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidMessage, match=why):
         times.when(**said)

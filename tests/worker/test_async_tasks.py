@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Start
 
 
-def test_as_many_run_at_a_time_as_there_are_slots(start: Start) -> None:
+def test_as_many_async_tasks_run_at_a_time_as_there_are_slots(start: Start) -> None:
     """Each waits until eight have come; never are there more."""
     results = [meet_on.enqueue(8) for _ in range(24)]
     start("--threads", "8", "-v", "0", ready=False)
@@ -33,7 +33,7 @@ def test_threads_and_coroutines_run_side_by_side(start: Start, diary: Diary) -> 
     assert worker.stop() == 0
 
 
-def test_something_that_a_coroutine_has_started_can_not_end_the_loop(start: Start, diary: Diary) -> None:
+def test_a_background_task_of_a_coroutine_cannot_end_the_loop(start: Start, diary: Diary) -> None:
     waiting = hold_on.enqueue("x")
     worker = start("--threads", "2")
     started(diary, "x")

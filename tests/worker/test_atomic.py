@@ -64,14 +64,14 @@ def first(results: list[AnyTaskResult]) -> AnyTaskResult:
 
 @pytest.mark.django_db
 class TestTogether:
-    def test_writes_enqueues_and_completion(self) -> None:
+    def test_writes_enqueues_and_completion_commit_together(self) -> None:
         result = jobs.add_group.enqueue("tea")
         assert [done.id for done in drain(limit=1)] == [result.id]
         result.refresh()
         assert (result.status, result.return_value) == ("SUCCESSFUL", [1, None])
         assert (groups(), waiting()) == (["tea"], ["follow"])
 
-    def test_an_error_takes_all_of_it_back_and_is_recorded(self) -> None:
+    def test_an_error_rolls_everything_back_and_is_recorded(self) -> None:
         result = jobs.add_group.enqueue("tea", {"raise": "OSError"})
         drain()
         result.refresh()
@@ -79,7 +79,7 @@ class TestTogether:
         assert result.errors[0].exception_class_path == "builtins.OSError"
         assert (groups(), waiting()) == ([], [])
 
-    def test_of_all_attempts_the_last_one_counts(self) -> None:
+    def test_only_the_writes_of_the_last_attempt_stay(self) -> None:
         steps: list[dict[str, Any]] = [{"raise": "OSError"}, {"retry": 0, "state": {"n": 1}}, {"defer": 0}]
         result = jobs.add_group.using(max_attempts=5).enqueue("tea", *steps)
         drain()
@@ -89,14 +89,14 @@ class TestTogether:
         assert groups() == ["tea"]
         assert Attempt.objects.filter(task="tests.support.site.jobs.follow").count() == 1
 
-    def test_what_was_taken_back_to_a_savepoint_stays_back(self) -> None:
+    def test_a_rollback_to_a_savepoint_in_the_task_stays(self) -> None:
         jobs.add_groups_with_savepoints.enqueue()
         assert first(drain()).status == "SUCCESSFUL"
         assert groups() == ["inner", "outer"]
         assert Attempt.objects.filter(task="tests.support.site.jobs.follow").count() == 1
 
     @pytest.mark.parametrize("job", [jobs.return_what_is_no_json, jobs.add_a_group_twice], ids=lambda job: job.name)
-    def test_what_fails_after_the_writes_takes_them_back_and_fails_normally(self, job: Any) -> None:
+    def test_an_error_after_the_writes_rolls_them_back_and_fails_normally(self, job: Any) -> None:
         result = job.using(max_attempts=1).enqueue("tea")
         drain()
         result.refresh()
@@ -104,7 +104,7 @@ class TestTogether:
         assert result.errors[0].exception_class_path in ("builtins.TypeError", "django.db.utils.IntegrityError")
         assert groups() == []
 
-    def test_a_task_that_swallows_an_error_of_the_database_can_not_complete(self) -> None:
+    def test_a_task_that_swallows_a_database_error_cannot_complete(self) -> None:
         result = jobs.swallow_an_error_of_the_database.enqueue("tea")
         drain()
         result.refresh()
@@ -115,18 +115,18 @@ class TestTogether:
         assert "with transaction.atomic():" in error.traceback, "the next step is named"
         assert groups() == []
 
-    def test_behind_a_savepoint_it_may(self) -> None:
+    def test_an_error_within_a_savepoint_may_be_swallowed(self) -> None:
         jobs.swallow_it_behind_a_savepoint.enqueue("tea")
         assert first(drain()).return_value == "never mind"
         assert groups() == ["tea"]
 
-    def test_a_task_that_gives_its_transaction_up_fails(self) -> None:
+    def test_a_task_that_sets_rollback_fails(self) -> None:
         result = jobs.give_up_the_transaction.enqueue("tea")
         drain()
         assert statuses(result) == ["failed"]
         assert groups() == []
 
-    def test_its_own_message_with_the_same_key_is_left_alone(self) -> None:
+    def test_an_enqueue_with_its_own_key_does_not_change_its_message(self) -> None:
         result = jobs.enqueue_itself_again.using(unique_key="itself").enqueue()
         [done] = drain()
         assert done.return_value == result.id
@@ -146,7 +146,7 @@ class TestTogether:
 
 
 class TestInTransactionTestCase(TransactionTestCase):
-    def test_drain_works(self) -> None:
+    def test_drain_runs_atomic_tasks(self) -> None:
         good, bad = jobs.add_group.enqueue("tea"), jobs.add_group.enqueue("coffee", {"raise": "OSError"})
         drain()
         assert (statuses(good), statuses(bad)) == (["succeeded"], ["failed"])
@@ -172,7 +172,7 @@ def heard() -> Iterator[list[tuple[str, list[str]]]]:
 class TestOutside:
     """In a worker, where a job's transaction is a real one."""
 
-    def test_others_see_nothing_before_the_end_and_everything_after_it(
+    def test_other_sessions_see_all_writes_only_after_the_end(
         self, consume: Consume, diary: Diary, effects: Effects
     ) -> None:
         result = jobs.write_and_hold.enqueue("x")
@@ -195,7 +195,7 @@ class TestOutside:
         ended(bad)
         assert heard == [("SUCCESSFUL", ["succeeded"]), ("FAILED", [])]
 
-    def test_a_constraint_that_is_checked_at_the_commit_takes_it_back(self, consume: Consume, session: Session) -> None:
+    def test_a_deferred_constraint_rolls_the_attempt_back(self, consume: Consume, session: Session) -> None:
         session.rows("create table feature_parent (id integer primary key)")
         session.rows(
             "create table feature_child (parent integer references feature_parent deferrable initially deferred)"
@@ -209,7 +209,7 @@ class TestOutside:
         finally:
             session.rows("drop table feature_child, feature_parent")
 
-    def test_what_fails_after_the_commit_is_logged_and_changes_nothing(
+    def test_an_error_after_the_commit_is_logged_and_changes_nothing(
         self, consume: Consume, effects: Effects, heard: list[tuple[str, list[str]]], caplog: pytest.LogCaptureFixture
     ) -> None:
         result = jobs.fail_after_the_commit.using(max_attempts=3).enqueue("x")
@@ -287,7 +287,7 @@ class TestOutside:
         assert effects() == []
 
     @pytest.mark.slow
-    def test_what_gets_no_connection_has_not_begun_and_uses_up_no_attempt(
+    def test_a_task_without_a_connection_has_not_begun_and_uses_no_attempt(
         self, consume: Consume, diary: Diary, effects: Effects, session: Session, caplog: pytest.LogCaptureFixture
     ) -> None:
         consume(threads=1)
@@ -300,7 +300,7 @@ class TestOutside:
         wait_until(lambda: effects() == WHOLE, "the job that it has enqueued has run")
         assert statuses(result) == ["deferred", "deferred", "succeeded"]
 
-    def test_another_message_that_was_lost_is_an_error_like_others(self, consume: Consume) -> None:
+    def test_an_attempt_lost_error_of_another_message_is_an_ordinary_error(self, consume: Consume) -> None:
         """Of a task that consumes raw messages, whose own lock holds."""
         consume()
         assert statuses(ended(jobs.lose_another_message.enqueue())) == ["failed"]

@@ -50,7 +50,7 @@ def test_an_atomic_task_that_outlives_its_lock_and_reports_progress_succeeds(
 
 
 @pytest.mark.parametrize("level", ["serializable"])
-def test_others_take_it_over_when_its_worker_dies(start: Start, diary: Diary, effects: Effects, level: str) -> None:
+def test_another_worker_takes_over_when_a_worker_dies(start: Start, diary: Diary, effects: Effects, level: str) -> None:
     result = isolated.report_and_hold.enqueue("x")
     options = json.dumps(LEVELS[level])
     killed = start(*SHORT_LOCK, PGQUEUE_TEST_DATABASE_OPTIONS=options)
@@ -65,7 +65,7 @@ def test_others_take_it_over_when_its_worker_dies(start: Start, diary: Diary, ef
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
-def test_a_request_to_cancel_waits_for_nobody_and_is_obeyed(
+def test_a_request_to_cancel_does_not_wait_and_is_obeyed(
     start: Start, diary: Diary, effects: Effects, level: str
 ) -> None:
     """The request changes the row, so that the attempt cannot be ended in its own transaction any more."""
@@ -81,7 +81,7 @@ def test_a_request_to_cancel_waits_for_nobody_and_is_obeyed(
 
 
 @pytest.mark.parametrize("level", ["serializable"])
-def test_a_timeout_ends_it(start: Start, diary: Diary, effects: Effects, level: str) -> None:
+def test_a_timeout_ends_an_atomic_task(start: Start, diary: Diary, effects: Effects, level: str) -> None:
     result = isolated.hold_with_a_timeout.enqueue("x")
     start(*SHORT_LOCK, "--grace-seconds", "60", PGQUEUE_TEST_DATABASE_OPTIONS=json.dumps(LEVELS[level]))
     started(diary, "x")
@@ -92,7 +92,7 @@ def test_a_timeout_ends_it(start: Start, diary: Diary, effects: Effects, level: 
 
 
 @pytest.mark.parametrize("level", STRICT)
-def test_what_meets_another_transaction_is_done_again_at_once(
+def test_a_serialization_failure_is_repeated_at_once(
     start: Start, diary: Diary, effects: Effects, session: Session, level: str
 ) -> None:
     session.rows("insert into feature_effect values ('seen')")
@@ -109,7 +109,7 @@ def test_what_meets_another_transaction_is_done_again_at_once(
 
 
 @pytest.mark.parametrize("code", ["40001", "40P01"])
-def test_it_costs_no_attempt(
+def test_the_repetition_uses_no_attempt(
     consume: Consume, diary: Diary, effects: Effects, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
     caplog.set_level(logging.INFO, "django_pgqueue.worker")
@@ -122,7 +122,7 @@ def test_it_costs_no_attempt(
     assert "they met" in caplog.text
 
 
-def test_it_is_not_done_again_for_ever(consume: Consume, diary: Diary, effects: Effects) -> None:
+def test_the_number_of_repetitions_is_limited(consume: Consume, diary: Diary, effects: Effects) -> None:
     result = isolated.raise_in_the_database.using(max_attempts=2).enqueue("x", "40001", 1000)
     consume(threads=1)
     ended(result)
@@ -131,7 +131,7 @@ def test_it_is_not_done_again_for_ever(consume: Consume, diary: Diary, effects: 
     assert effects() == []
 
 
-def test_other_errors_are_not_done_again(consume: Consume, diary: Diary, effects: Effects) -> None:
+def test_other_errors_are_not_repeated(consume: Consume, diary: Diary, effects: Effects) -> None:
     result = isolated.raise_in_the_database.using(max_attempts=1).enqueue("x", "22012", 1)
     consume(threads=1)
     assert statuses(ended(result)) == ["failed"]

@@ -37,21 +37,21 @@ def started(now: dt.datetime) -> DatabaseClock:
     return clock
 
 
-def test_it_goes_on_with_the_machine(machine: Machine) -> None:
+def test_the_clock_advances_with_the_machine(machine: Machine) -> None:
     now = started(NOON)
     assert now() == NOON
     machine.seconds += 2.5
     assert now() == NOON + seconds(2.5)
 
 
-def test_a_later_time_is_believed(machine: Machine) -> None:
+def test_a_later_time_is_accepted(machine: Machine) -> None:
     now = started(NOON)
     now.correct(NOON + seconds(3))
     machine.seconds += 1
     assert now() == NOON + seconds(4)
 
 
-def test_an_earlier_time_is_old_news_and_it_never_goes_back(machine: Machine) -> None:
+def test_an_earlier_time_is_ignored_and_the_clock_never_goes_back(machine: Machine) -> None:
     now = started(NOON)
     machine.seconds += 1
     now.correct(NOON + seconds(0.9))

@@ -44,7 +44,7 @@ def enqueue_to(*queues: str) -> None:
     ],
     ids=" ".join,
 )
-def test_it_serves_the_queues_that_it_was_given(start: Start, diary: Diary, flags: list[str], served: set[str]) -> None:
+def test_a_worker_serves_the_given_queues(start: Start, diary: Diary, flags: list[str], served: set[str]) -> None:
     enqueue_to("a", "b", "c")
     assert start(*BURST, *flags, ready=False).ends() == 0
     assert set(diary.words()) == served
@@ -64,7 +64,7 @@ def test_a_burst_leaves_when_nothing_is_ready(start: Start, diary: Diary) -> Non
     assert not Worker.objects.exists()
 
 
-def test_a_burst_waits_for_a_long_job_without_working_itself(start: Start, diary: Diary) -> None:
+def test_a_burst_waits_for_a_long_job_without_using_the_processor(start: Start, diary: Diary) -> None:
     results: list[AnyTaskResult] = [hold.enqueue("x"), hold_on.enqueue("y")]
     worker = start(*BURST, ready=False)
     started(diary, "x")
@@ -115,7 +115,7 @@ def test_each_process_is_a_worker_of_its_own(start: Start, diary: Diary) -> None
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_bad_value_is_told(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_flag_is_an_error(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
     with pytest.raises(CommandError, match=re.escape(message)):
         call_command("qworker", *flags)
@@ -142,7 +142,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[WorkerSettings]:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_queue_that_no_task_can_be_in_is_doubted_and_served(
+def test_a_queue_that_no_task_can_use_is_warned_about_and_served(
     flags: list[str], doubted: str, settings: Any, served: list[WorkerSettings]
 ) -> None:
     registry.autodiscover()  # the example's tasks have queues of their own, which are no longer allowed then
@@ -155,14 +155,14 @@ def test_a_queue_that_no_task_can_be_in_is_doubted_and_served(
     assert len(served) == 1
 
 
-def test_where_any_name_is_allowed_none_is_doubted(settings: Any, served: list[WorkerSettings]) -> None:
+def test_if_any_queue_name_is_allowed_there_is_no_warning(settings: Any, served: list[WorkerSettings]) -> None:
     assert settings.TASKS["default"]["QUEUES"] == []
     said = StringIO()
     call_command("qworker", "--queues", "mial", stderr=said)
     assert (said.getvalue(), len(served)) == ("", 1)
 
 
-def test_missing_migrations_are_told(start: Start, empty_database: str) -> None:
+def test_missing_migrations_are_an_error(start: Start, empty_database: str) -> None:
     worker = start(ready=False, PGQUEUE_TEST_DATABASE=empty_database)
     assert worker.ends() == 1
     assert worker.output.startswith("CommandError: ")
@@ -172,7 +172,7 @@ def test_missing_migrations_are_told(start: Start, empty_database: str) -> None:
 
 
 @pytest.mark.parametrize("flags", [[], ["--burst"], ["--dry-run"]], ids=["served", "burst", "dry run"])
-def test_a_queue_of_an_earlier_release_is_told_before_anything_is_taken(
+def test_a_queue_of_an_earlier_release_is_an_error_before_any_claim(
     start: Start, empty_database: str, flags: list[str]
 ) -> None:
     with session_in(conninfo(empty_database)) as old:
@@ -198,7 +198,7 @@ def empty_database(session: Session) -> Iterator[str]:
     session.rows(f"drop database {name} with (force)")
 
 
-def test_an_unreachable_database_is_told(start: Start, environment: dict[str, str]) -> None:
+def test_an_unreachable_database_is_an_error(start: Start, environment: dict[str, str]) -> None:
     nowhere = re.sub(r"@[^/]+/", "@127.0.0.1:1/", environment["DATABASE_URL"])
     worker = start(ready=False, DATABASE_URL=nowhere)
     assert worker.ends() == 1
@@ -206,7 +206,7 @@ def test_an_unreachable_database_is_told(start: Start, environment: dict[str, st
     assert "Traceback" not in worker.output
 
 
-def test_it_says_one_line_a_job(start: Start) -> None:
+def test_a_worker_logs_one_line_per_job(start: Start) -> None:
     done: AnyTaskResult = write.enqueue("x")
     retried, failed = fail.using(max_attempts=2).enqueue("twice"), fail.enqueue("two\nlines")
     worker = start("--threads", "1", "--burst", ready=False)
@@ -221,7 +221,7 @@ def test_it_says_one_line_a_job(start: Start) -> None:
     assert all("attempt=2" in line for line in lines), lines
 
 
-def test_quiet_means_errors_only(start: Start) -> None:
+def test_quiet_logs_only_errors(start: Start) -> None:
     write.enqueue("x")
     fail.using(max_attempts=2).enqueue("tried again")
     failed = fail.enqueue("failed")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async], ids=["sync", "async"])
-def test_jobs_that_follow_each_other_share_one_although_django_would_close_it(consume: Consume, task: AnyTask) -> None:
+def test_successive_jobs_share_a_connection_that_django_would_close(consume: Consume, task: AnyTask) -> None:
     assert connection.settings_dict["CONN_MAX_AGE"] == 0
     consume(threads=1)
     sessions = {ended(task.enqueue()).return_value for _ in range(5)}
@@ -28,7 +28,7 @@ def test_jobs_that_follow_each_other_share_one_although_django_would_close_it(co
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async], ids=["sync", "async"])
-def test_who_has_nothing_to_do_closes_it(consume: Consume, session: Session, task: AnyTask) -> None:
+def test_an_idle_slot_closes_its_connection(consume: Consume, session: Session, task: AnyTask) -> None:
     consume(threads=1, idle_seconds=0.05)
     pid = ended(task.enqueue()).return_value
     wait_until(lambda: pid not in session.strangers(), "the session is closed")

@@ -30,9 +30,7 @@ def terminate_workers_sessions(session: Session) -> int:
     return len([session.rows("select pg_terminate_backend(%s)", pid) for pid in session.strangers()])
 
 
-def test_nothing_is_lost_when_the_connection_breaks_again_and_again(
-    start: Start, diary: Diary, session: Session
-) -> None:
+def test_no_message_is_lost_when_connections_break_repeatedly(start: Start, diary: Diary, session: Session) -> None:
     """However fast the workers are: they are fed until their connections have been broken often enough."""
     words: set[str] = set()
 
@@ -102,7 +100,7 @@ def door(session: Session) -> Iterator[Door]:
         door.let_write()
 
 
-def test_what_ends_while_the_database_is_away_is_kept_and_recorded(start: Start, diary: Diary, door: Door) -> None:
+def test_jobs_that_end_while_the_database_is_away_are_recorded_later(start: Start, diary: Diary, door: Door) -> None:
     results = [hold.enqueue("x"), hold_on.enqueue("y")]
     worker = start("--lock-seconds", "600")
     started(diary, "x")
@@ -136,7 +134,7 @@ def test_jobs_go_on_when_their_own_connections_were_closed_in_between(
     assert len(effects()) == 4
 
 
-def test_a_worker_outlives_a_server_that_can_only_be_read(start: Start, diary: Diary, door: Door) -> None:
+def test_a_worker_survives_a_read_only_server(start: Start, diary: Diary, door: Door) -> None:
     """As a standby is before it is promoted: what runs goes on, and the next connection may lead elsewhere."""
     held = hold.enqueue("x")
     worker = start("--lock-seconds", "600")

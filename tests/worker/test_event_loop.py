@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_end_of_one_takes_nothing_from_under_another(consume: Consume, diary: Diary, session: Session) -> None:
+def test_the_end_of_one_coroutine_keeps_the_connection_of_another(
+    consume: Consume, diary: Diary, session: Session
+) -> None:
     """With CONN_MAX_AGE = 0, as it is by default, Django would close the connection after each of them."""
     session.rows("""
         insert into pgqueue_worker (id, hostname, pid, slots, started_at, seen_at, exclude_queues)

@@ -39,7 +39,7 @@ def is_idle(place: ProcessPlace) -> bool:
 
 
 @pytest.mark.parametrize("flags", [[], ["--processes", "2"], ["--health-port", "0"]], ids=" ".join)
-def test_all_its_processes_leave_when_nothing_was_there_to_do(start: Start, flags: list[str]) -> None:
+def test_all_processes_exit_when_no_message_was_ready(start: Start, flags: list[str]) -> None:
     """What is scheduled stays for the next worker."""
     done = nothing.enqueue()
     scheduled = nothing.using(run_after=dt.timedelta(hours=1)).enqueue()
@@ -52,7 +52,7 @@ def test_all_its_processes_leave_when_nothing_was_there_to_do(start: Start, flag
     assert "crashed" not in worker.output
 
 
-def test_a_job_that_runs_keeps_it(start: Start, diary: Diary) -> None:
+def test_a_running_job_keeps_the_worker_alive(start: Start, diary: Diary) -> None:
     held = hold.enqueue("x")
     worker = start("--exit-when-idle", "0.2", "--processes", "2", "--threads", "1")
     started(diary, "x")
@@ -63,7 +63,7 @@ def test_a_job_that_runs_keeps_it(start: Start, diary: Diary) -> None:
     assert statuses(held) == ["succeeded"]
 
 
-def test_it_does_not_leave_without_a_look_at_the_end() -> None:
+def test_a_worker_looks_once_more_before_it_exits() -> None:
     idleness = Idleness(60.0)
     assert idleness.due_at() == float("inf")
     idleness.looked(found=False, everywhere=True, now=10.0)
@@ -79,7 +79,7 @@ def test_it_does_not_leave_without_a_look_at_the_end() -> None:
     assert idleness.due_at() == float("inf"), "the polls go on as they are"
 
 
-def test_its_time_begins_anew_with_each_job() -> None:
+def test_the_idle_time_restarts_with_each_job() -> None:
     idleness = Idleness(60.0)
     idleness.looked(found=False, everywhere=True, now=10.0)
     idleness.looked(found=True, everywhere=True, now=69.0)
@@ -89,7 +89,7 @@ def test_its_time_begins_anew_with_each_job() -> None:
     assert idleness.due_at() == float("inf")
 
 
-def test_a_burst_is_over_with_its_first_look_in_vain() -> None:
+def test_a_burst_ends_with_the_first_look_that_finds_nothing() -> None:
     idleness = Idleness(WorkerSettings(burst=True).leaves_after_seconds)
     idleness.looked(found=True, everywhere=True, now=10.0)
     assert not over(idleness)
@@ -97,7 +97,7 @@ def test_a_burst_is_over_with_its_first_look_in_vain() -> None:
     assert over(idleness)
 
 
-def test_nobody_leaves_without_being_told_to() -> None:
+def test_a_worker_without_the_option_does_not_exit() -> None:
     idleness = Idleness(WorkerSettings().leaves_after_seconds)
     idleness.looked(found=False, everywhere=True, now=10.0)
     idleness.looked(found=False, everywhere=True, now=1e9)
@@ -116,7 +116,7 @@ class TestProcessesLeaveTogether:
     def marks(self, supervisor: Supervisor) -> list[Marks]:
         return [process.marks for place in supervisor.places for process in place.processes]
 
-    def test_one_that_is_idle_waits_for_the_other(self, supervisor: Supervisor) -> None:
+    def test_an_idle_process_waits_for_the_others(self, supervisor: Supervisor) -> None:
         one, other = self.marks(supervisor)
         one.be_idle(True)
         supervisor._let_leave_if_idle()
@@ -126,7 +126,7 @@ class TestProcessesLeaveTogether:
         assert may_leave(one)
         assert may_leave(other)
 
-    def test_one_that_has_found_something_in_the_meantime_gets_the_other_back(self, supervisor: Supervisor) -> None:
+    def test_an_exited_process_is_restarted_if_the_other_found_a_message(self, supervisor: Supervisor) -> None:
         for marks in self.marks(supervisor):
             marks.be_idle(True)
         supervisor._let_leave_if_idle()
@@ -142,7 +142,7 @@ class TestProcessesLeaveTogether:
         assert not is_idle(one)
         assert not may_leave(other.process.marks)
 
-    def test_a_retiring_one_with_a_job_keeps_the_others(self, supervisor: Supervisor) -> None:
+    def test_a_retiring_process_with_a_job_keeps_the_others(self, supervisor: Supervisor) -> None:
         supervisor.places[0].retire()
         supervisor.places[0].process = Process(3, 0.0, None, Marks(1))
         *others, last = self.marks(supervisor)
@@ -161,7 +161,7 @@ class TestProcessesLeaveTogether:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_bad_value_is_told(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_flag_is_an_error(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
     with pytest.raises(CommandError, match=re.escape(message)):
         call_command("qworker", *flags)

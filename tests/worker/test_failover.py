@@ -59,7 +59,7 @@ def enqueue(admin: psycopg.Connection[Any], word: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_jobs_go_on_after_a_promotion_and_none_that_both_servers_had_is_lost(
+def test_jobs_go_on_after_a_promotion_and_no_replicated_one_is_lost(
     server: Server, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Each commit waits for the standby.  The worker has both addresses, and takes the one that can be written to."""
@@ -93,9 +93,7 @@ def test_jobs_go_on_after_a_promotion_and_none_that_both_servers_had_is_lost(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_job_with_an_id_that_comes_again_is_a_job_of_its_own(
-    server: Server, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_job_with_a_reused_id_is_a_new_job(server: Server, environment: dict[str, str], tmp_path: Path) -> None:
     diary = Diary(tmp_path)
     standby = server.standby()
     worker = QWorker(("--threads", "2"), environment=environment, output=tmp_path / "worker")

@@ -36,13 +36,13 @@ def received(id_: int, *, queue: str = "a", priority: int = 0, dequeue_at: int =
     )  # fmt: skip
 
 
-def test_as_long_as_claims_are_fast_each_looks_everywhere() -> None:
+def test_fast_claims_search_the_whole_queue() -> None:
     floors = Floors()
     floors.learn([received(1)], seconds=FAST, full=True, now=0.0)
     assert floors.choose(0.0) is None
 
 
-def test_many_messages_may_take_longer() -> None:
+def test_a_claim_of_many_messages_may_take_longer() -> None:
     floors = Floors()
     floors.learn([received(n) for n in range(500)], seconds=0.012, full=True, now=0.0)
     assert not floors.slow
@@ -89,7 +89,7 @@ def test_without_a_claimed_message_there_is_no_floor() -> None:
     assert floors.choose(0.0) is None
 
 
-def test_in_a_crowd_one_claim_of_four_is_a_full_one() -> None:
+def test_in_a_crowd_one_of_four_claims_is_a_full_one() -> None:
     floors, full = Floors(), []
     for number in range(9):
         full.append(floors.choose(0.0) is None)

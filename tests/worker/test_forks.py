@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
 
 
-def test_a_forked_process_that_comes_back_out_of_its_task_ends(start: Start, session: Session) -> None:
+def test_a_forked_process_that_returns_from_its_task_ends(start: Start, session: Session) -> None:
     forking: list[AnyTask] = [fork, fork_atomically, fork_on]
     results = [(how, job.enqueue(how)) for job in forking for how in ENDS]
     worker = start("--threads", "1")
@@ -54,7 +54,7 @@ def test_a_forked_process_that_comes_back_out_of_its_task_ends(start: Start, ses
 @pytest.mark.parametrize(
     "job", [fork_in_the_thread_of_databases, fork_in_a_thread_of_its_own], ids=lambda job: job.name
 )
-def test_a_forked_process_that_comes_back_to_a_pool_of_threads_ends(start: Start, job: AnyTask) -> None:
+def test_a_forked_process_that_returns_to_a_thread_pool_ends(start: Start, job: AnyTask) -> None:
     """Which keeps what it ended with for a thread that is not there."""
     results = {how: job.enqueue(how) for how in ENDS}
     worker = start("--threads", "4")
@@ -65,7 +65,7 @@ def test_a_forked_process_that_comes_back_to_a_pool_of_threads_ends(start: Start
     assert worker.stop() == 0
 
 
-def test_a_forked_process_that_goes_back_to_the_event_loop_ends(start: Start, diary: Diary) -> None:
+def test_a_forked_process_that_returns_to_the_event_loop_ends(start: Start, diary: Diary) -> None:
     forking = [fork_and_await.enqueue() for _ in range(4)]
     writing = [write_in_steps.enqueue(f"w{n}", 100) for n in range(8)]
     worker = start("--threads", "12")
@@ -77,7 +77,7 @@ def test_a_forked_process_that_goes_back_to_the_event_loop_ends(start: Start, di
     assert worker.stop() == 0
 
 
-def test_no_job_runs_twice_because_others_fork(start: Start, diary: Diary) -> None:
+def test_no_job_runs_twice_because_another_forks(start: Start, diary: Diary) -> None:
     forking = [fork_among_many.enqueue(f"f{n}") for n in range(100)]
     others = [write.enqueue(f"w{n}") for n in range(300)]
     worker = start("--threads", "4", "-v", "0", ready=False)
@@ -88,7 +88,7 @@ def test_no_job_runs_twice_because_others_fork(start: Start, diary: Diary) -> No
     assert worker.stop() == 0
 
 
-def test_what_a_task_starts_can_be_asked_to_end(start: Start) -> None:
+def test_a_process_that_a_task_starts_can_be_terminated(start: Start) -> None:
     start("--threads", "4", "-v", "0", ready=False)
     for number, once_it_runs in product([signal.SIGTERM, signal.SIGINT], [False, True]):
         results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(12)]
@@ -132,7 +132,7 @@ def test_a_process_that_outlives_its_worker_keeps_no_lock_of_it(start: Start, se
             os.kill(entry["child"], signal.SIGKILL)
 
 
-def test_a_worker_that_leaves_takes_its_pools_along(start: Start, diary: Diary) -> None:
+def test_a_worker_that_exits_ends_the_pools_of_its_tasks(start: Start, diary: Diary) -> None:
     """As the interpreter does at the end of a program."""
     worker = start("--threads", "1", "--grace-seconds", "0.1")
     leave_a_pool.enqueue("x")

@@ -67,7 +67,7 @@ def test_prometheus_reads_what_all_processes_have_done(start: Start) -> None:
     assert worker.stop() == 0
 
 
-def test_what_a_process_has_counted_outlives_it(start: Start, diary: Diary) -> None:
+def test_counts_of_a_process_outlive_it(start: Start, diary: Diary) -> None:
     worker = start(*WATCHED, "--max-jobs", "3", "--lock-seconds", "1")
     for result in [nothing.enqueue() for _ in range(10)]:
         ended(result)
@@ -82,7 +82,7 @@ def test_what_a_process_has_counted_outlives_it(start: Start, diary: Diary) -> N
     assert found["pgqueue_worker_process_exits_total", "crashed"] >= 1
 
 
-def test_a_worker_that_is_well_says_so(start: Start, diary: Diary) -> None:
+def test_a_healthy_worker_reports_ok(start: Start, diary: Diary) -> None:
     held = hold.enqueue("x")
     worker = start(*WATCHED, "--health-port", "0", "--processes", "2", "--threads", "1")
     started(diary, "x")
@@ -114,7 +114,7 @@ def test_a_worker_without_its_database_is_alive_and_not_ready(start: Start, door
     wait_until(lambda: metrics(worker)["pgqueue_worker_reconnects_total",] == 1, "it is counted")
 
 
-def test_a_process_that_hangs_is_told(start: Start) -> None:
+def test_a_process_that_hangs_is_reported(start: Start) -> None:
     worker = start(*WATCHED, "--processes", "2", "--lock-seconds", "2")
     pid = becomes(worker, "/readyz", 200, "ok")["processes"][0]["pid"]
     worker.send_to(pid, signal.SIGSTOP)
@@ -125,7 +125,7 @@ def test_a_process_that_hangs_is_told(start: Start) -> None:
     becomes(worker, "/healthz", 200, "ok")
 
 
-def test_a_supervisor_that_hangs_is_told() -> None:
+def test_a_supervisor_that_hangs_is_reported() -> None:
     from django_pgqueue.worker.health.status import SUPERVISOR_SECONDS, Health
 
     board = SharedState(1)
@@ -168,7 +168,7 @@ def test_the_process_that_answers_is_replaced_and_counts_go_on(start: Start) -> 
     assert metrics(worker)[done] == 1
 
 
-def test_a_port_that_is_taken_is_told(start: Start, session: Session) -> None:
+def test_a_port_in_use_is_an_error(start: Start, session: Session) -> None:
     port = address(start(*WATCHED)).rpartition(":")[2]
     second = start("--health-port", port, ready=False)
     assert second.ends() == 1
@@ -183,7 +183,7 @@ def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.django_db
-def test_what_was_recorded_is_counted_and_not_what_a_job_believes() -> None:
+def test_attempts_are_counted_by_their_recorded_outcome() -> None:
     for max_attempts in (None, None, 1):
         content = '{"args": [], "kwargs": {}}'
         message = functions.NewMessage(content=content, task=nothing.module_path, max_attempts=max_attempts)
@@ -237,7 +237,7 @@ def test_the_board_shows_the_last_whole_text() -> None:
     assert first.read() == {"reconnects": 4}
 
 
-def test_labels_are_bounded_whatever_is_in_the_queue() -> None:
+def test_labels_are_bounded_with_any_queue_content() -> None:
     tally = Counters()
     for number in range(2 * MAX_SERIES):
         tally._series(write.module_path, f"q{number}")

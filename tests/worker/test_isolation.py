@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("tasks", [(spoil, write_row), (spoil_on, write_row_on)], ids=["thread", "async"])
-def test_a_spoilt_connection_does_not_harm_the_next_job(
+def test_a_broken_connection_does_not_affect_the_next_job(
     start: Start, session: Session, diary: Diary, tasks: tuple[AnyTask, AnyTask]
 ) -> None:
     spoiler, writer = tasks
@@ -69,9 +69,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("how", STATES)
-def test_what_a_job_changes_in_its_session_does_not_reach_the_next_one(
-    start: Start, session: Session, how: str
-) -> None:
+def test_session_state_of_a_job_does_not_reach_the_next_one(start: Start, session: Session, how: str) -> None:
     """Of Django's connection as it is after connecting, whatever has been set then; and mostly on the same session."""
     if "pool" in how:
         pytest.importorskip("psycopg_pool")
@@ -87,7 +85,7 @@ def test_what_a_job_changes_in_its_session_does_not_reach_the_next_one(
     assert len(servers) <= 4, "only what was closed, or left in a transaction, is another one"
 
 
-def test_what_an_async_job_changes_in_the_session_does_not_reach_the_next_one(start: Start, rows: str) -> None:
+def test_session_state_of_an_async_job_does_not_reach_the_next_one(start: Start, rows: str) -> None:
     start("--threads", "1", "-v", "0", ready=False)
     before, _ = ended(look_on.enqueue()).return_value
     for name in LEAVERS:
@@ -97,7 +95,7 @@ def test_what_an_async_job_changes_in_the_session_does_not_reach_the_next_one(st
 
 
 @pytest.mark.parametrize("how", ["thread", "async", "async beside another", "pooled"])
-def test_what_a_job_sets_in_the_driver_loses_no_write_of_the_next_one(
+def test_driver_settings_of_a_job_lose_no_write_of_the_next_one(
     start: Start, session: Session, diary: Diary, rows: str, how: str
 ) -> None:
     """Another session sees the write: the session that wrote it does so in any case."""
@@ -115,20 +113,20 @@ def test_what_a_job_sets_in_the_driver_loses_no_write_of_the_next_one(
     diary.allow("other-1")
 
 
-def test_whatever_can_be_set_in_the_driver_is_put_back(transactional_db: None) -> None:
+def test_every_settable_attribute_of_the_driver_is_reset(transactional_db: None) -> None:
     """A new attribute of psycopg's may lose the writes of the next job, too."""
     connection.ensure_connection()
     assert settable(connection.connection) == set(ATTRIBUTES)
 
 
-def test_what_psycopg_has_prepared_for_a_job_is_kept(start: Start) -> None:
+def test_statements_that_psycopg_has_prepared_are_kept(start: Start) -> None:
     """With prepare_threshold in OPTIONS, as one that psycopg goes on using."""
     start("--threads", "1", "-v", "0", ready=False, PGQUEUE_TEST_DATABASE_OPTIONS='{"prepare_threshold": 0}')
     results = [task.enqueue(word) for word in "abc" for task in (write_row, remember)]
     assert {ended(result).status for result in results} == {"SUCCESSFUL"}
 
 
-def test_behind_a_transaction_pooler_nothing_is_sent_to_sessions_that_are_others(start: Start) -> None:
+def test_behind_a_transaction_pooler_no_session_state_is_reset(start: Start) -> None:
     start("--threads", "1", "-v", "0", ready=False, options={"LISTEN": False})
     before, server = ended(look.enqueue()).return_value
     ended(leave.enqueue("statement_timeout"))

@@ -30,7 +30,7 @@ def lines(worker: QWorker) -> list[dict[str, Any]]:
     return [json.loads(line) for line in worker.output.splitlines()]
 
 
-def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
+def test_every_line_is_an_object_with_all_known_fields(start: Start) -> None:
     ids = [int(nothing.using(queue_name="mail", priority=7).enqueue().id), int(refuse.enqueue("bread").id)]
     found = lines(start("--burst", "--log-format", "json", ready=False, PGQUEUE_TEST_IMPORTS=TRACED))
     began, *attempts, _ = found
@@ -50,7 +50,7 @@ def test_every_line_is_an_object_that_says_what_is_known(start: Start) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_what_is_sensitive_is_in_no_line(start: Start, form: str) -> None:
+def test_sensitive_values_are_in_no_line(start: Start, form: str) -> None:
     pay.enqueue("4711-4711")
     worker = start("--burst", "--log-format", form, ready=False, PGQUEUE_TEST_IMPORTS=TRACED)
     assert worker.ends() == 0
@@ -83,7 +83,7 @@ def record(message: str, *args: Any, name: str = "django_pgqueue.worker", **more
         (record("id=%s", 3, name="somebody"), {}),
     ],
 )
-def test_a_line_is_taken_apart_by_its_template(said: logging.LogRecord, fields: dict[str, Any]) -> None:
+def test_the_fields_of_a_line_follow_its_template(said: logging.LogRecord, fields: dict[str, Any]) -> None:
     found = json.loads(JsonFormatter().format(said))
     assert {key: value for key, value in found.items() if key not in {"time", "level", "logger", "message"}} == fields
     assert found["message"] == said.getMessage()
@@ -98,7 +98,7 @@ def test_a_traceback_is_a_field() -> None:
     assert found["traceback"].endswith("ValueError: no")
 
 
-def test_what_rows_say_begins_no_line_and_steers_no_terminal(start: Start) -> None:
+def test_values_of_rows_begin_no_line_and_steer_no_terminal(start: Start) -> None:
     name = "x.y\n2026-01-01 00:00:00 ERROR forged id=1 \x1b[31m\u2028"
     for task in (name, "é" * 127):
         functions.enqueue(
@@ -115,5 +115,5 @@ def test_what_rows_say_begins_no_line_and_steers_no_terminal(start: Start) -> No
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000_000, "\n" * 10_000_000, "\x1b" * 1000])
-def test_a_line_is_never_longer_than_somebody_reads(text: str) -> None:
+def test_the_length_of_a_line_is_limited(text: str) -> None:
     assert len(str(in_a_line(text))) < 3000

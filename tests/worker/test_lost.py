@@ -41,7 +41,7 @@ def test_a_killed_workers_job_is_run_again_by_another(start: Start, diary: Diary
     assert str(lost.worker) in result.errors[0].traceback
 
 
-def test_a_worker_that_stood_still_beyond_its_lock_can_not_complete(start: Start, diary: Diary) -> None:
+def test_a_worker_suspended_beyond_its_lock_cannot_complete(start: Start, diary: Diary) -> None:
     result = hold.enqueue("x")
     late = start(*SHORT_LOCK)
     started(diary, "x")
@@ -134,7 +134,7 @@ def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> N
     assert twice == []
 
 
-def test_a_claim_that_a_crash_of_the_server_undid_is_renewed_and_the_job_is_not_begun_twice(
+def test_a_claim_undone_by_a_server_crash_is_renewed_and_its_job_runs_once(
     consume: Consume, diary: Diary, session: Session
 ) -> None:
     """Claims do not wait for the disk.  The same worker gives the same attempt the same token."""

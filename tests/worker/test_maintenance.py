@@ -50,7 +50,7 @@ def holding(statement: str) -> Iterator[None]:
         yield
 
 
-def test_it_is_done_once_an_hour(worker: psycopg.Connection[Any]) -> None:
+def test_maintenance_runs_once_an_hour(worker: psycopg.Connection[Any]) -> None:
     maintenance = Maintenance(history_days=30)
     maintenance.do_if_due(worker)
     assert not is_there(worker)
@@ -60,7 +60,7 @@ def test_it_is_done_once_an_hour(worker: psycopg.Connection[Any]) -> None:
     assert is_there(worker), "it is not due"
 
 
-def test_what_somebody_reads_is_dropped_a_minute_later(worker: psycopg.Connection[Any]) -> None:
+def test_a_partition_that_is_being_read_is_dropped_a_minute_later(worker: psycopg.Connection[Any]) -> None:
     maintenance = Maintenance(history_days=30)
     with holding(f"select from {OLD}"):
         maintenance.do_if_due(worker)
@@ -72,7 +72,9 @@ def test_what_somebody_reads_is_dropped_a_minute_later(worker: psycopg.Connectio
     assert seconds_left(maintenance) > AGAIN_SECONDS
 
 
-def test_a_locked_table_holds_nobody_up(worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_locked_table_does_not_block_the_worker(
+    worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
     worker.execute("set statement_timeout = '10s'")
     maintenance = Maintenance(history_days=None)
     with holding("lock table pgqueue_message, pgqueue_schedule_slot, pgqueue_channel in access exclusive mode"):
@@ -81,7 +83,7 @@ def test_a_locked_table_holds_nobody_up(worker: psycopg.Connection[Any], caplog:
     assert caplog.records == [], "that is nothing to be told"
 
 
-def test_a_worker_without_rights_says_so_once_and_goes_on(
+def test_a_worker_without_rights_logs_it_once_and_goes_on(
     worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     worker.execute("drop role if exists pgqueue_test_worker")
@@ -100,7 +102,7 @@ def test_a_worker_without_rights_says_so_once_and_goes_on(
     worker.execute("drop role pgqueue_test_worker")
 
 
-def test_bloat_is_told_once_and_again_when_it_comes_back(
+def test_bloat_is_logged_once_and_again_when_it_returns(
     worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)

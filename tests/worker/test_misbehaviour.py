@@ -51,9 +51,7 @@ def test_an_error_of_any_kind_is_recorded(start: Start, task: Any) -> None:
     lives_on(worker)
 
 
-def test_an_error_that_cannot_be_printed_is_tried_again_and_receivers_hear_of_its_end(
-    start: Start, diary: Diary
-) -> None:
+def test_an_error_that_cannot_be_printed_is_retried_and_receivers_get_its_end(start: Start, diary: Diary) -> None:
     results = [raise_again.enqueue(name) for name in UNPRINTABLE]
     worker = start("--threads", "2", PGQUEUE_TEST_SIGNALS="1", ready=False)
     for result in results:
@@ -147,7 +145,7 @@ def test_a_malformed_message_fails_with_its_reason(start: Start, session: Sessio
     lives_on(worker)
 
 
-def test_a_task_waits_for_a_thread_that_is_importing_its_module_and_nobody_else_does(
+def test_only_a_task_of_a_module_that_is_being_imported_waits_for_the_import(
     start: Start, diary: Diary, session: Session
 ) -> None:
     importer = import_halfway.enqueue()
@@ -178,7 +176,7 @@ CURIOUS: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_curious_message_runs_all_the_same(start: Start, session: Session) -> None:
+def test_an_unusual_message_runs(start: Start, session: Session) -> None:
     ids = {name: insert(session, **columns) for name, columns in CURIOUS.items()}
     worker = start("-v", "0", "--threads", "1", ready=False)
     for name, message_id in ids.items():

@@ -70,7 +70,7 @@ def replaced(session: Session, function: str, body: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("task", [hold, hold_on])
-def test_a_row_that_somebody_has_locked_holds_up_no_other_job(
+def test_a_row_locked_by_another_session_blocks_no_other_job(
     start: Start, diary: Diary, session: Session, task: AnyTask
 ) -> None:
     locked, other = task.enqueue("locked"), task.enqueue("other")
@@ -93,7 +93,7 @@ def test_a_row_that_somebody_has_locked_holds_up_no_other_job(
     assert worker.stop() == 0
 
 
-def test_an_atomic_task_that_cancels_a_sibling_holds_up_nobody(start: Start, diary: Diary, session: Session) -> None:
+def test_an_atomic_task_that_cancels_a_sibling_blocks_no_job(start: Start, diary: Diary, session: Session) -> None:
     """Nor itself: the sibling's row is locked until the task's own transaction ends."""
     sibling, other = hold.enqueue("sibling"), hold.enqueue("other")
     worker = start("--threads", "4", "--lock-seconds", "2")
@@ -139,7 +139,7 @@ class Waits:
         return call
 
 
-def test_many_locked_rows_of_a_worker_do_not_hold_up_the_heartbeat_of_the_others(
+def test_many_locked_rows_do_not_delay_the_heartbeat_of_other_messages(
     bench: Bench, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One wait for each of them would take longer than the innocent job's lock."""
@@ -160,7 +160,7 @@ def test_many_locked_rows_of_a_worker_do_not_hold_up_the_heartbeat_of_the_others
     assert not any(one.lost or one.missing for one in held)
 
 
-def test_progress_of_locked_rows_holds_up_no_heartbeat(
+def test_progress_of_locked_rows_delays_no_heartbeat(
     bench: Bench, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = bench.claim(20)
@@ -201,7 +201,7 @@ def test_after_errors_the_heartbeat_is_tried_again_before_locks_run_out(bench: B
     assert thread.due_at() - time.monotonic() < 60 / 6
 
 
-def test_a_locked_row_stops_no_worker_that_leaves(start: Start, diary: Diary) -> None:
+def test_a_locked_row_does_not_block_a_worker_that_stops(start: Start, diary: Diary) -> None:
     locked = hold.enqueue("locked")
     worker = start("--lock-seconds", "5")
     started(diary, "locked")
@@ -266,7 +266,7 @@ def history() -> dict[int, str]:
     return dict(Attempt.objects.filter(final=True).values_list("message_id", "status"))
 
 
-def test_an_end_that_is_refused_is_a_failure_and_the_others_are_what_they_are(bench: Bench) -> None:
+def test_an_end_that_is_refused_becomes_a_failure_and_others_are_unchanged(bench: Bench) -> None:
     messages = bench.claim(5)
     for number, message in enumerate(messages):
         bench.end(message, TOO_DEEP if number == 2 else "1")
@@ -311,7 +311,7 @@ def test_an_end_whose_row_is_locked_waits_and_the_others_are_written(bench: Benc
     assert len(history()) == 20
 
 
-def test_an_end_that_is_lost_is_nobodys_while_others_are_locked(bench: Bench) -> None:
+def test_an_end_of_a_lost_message_is_dropped_while_others_are_locked(bench: Bench) -> None:
     locked, lost = bench.claim(2)
     for message in (locked, lost):
         bench.end(message)
@@ -323,7 +323,7 @@ def test_an_end_that_is_lost_is_nobodys_while_others_are_locked(bench: Bench) ->
     assert bench.statuses == {lost.id: "lost", locked.id: "succeeded"}
 
 
-def test_what_was_not_written_is_kept_when_the_connection_breaks(bench: Bench, session: Session) -> None:
+def test_ends_that_are_not_written_are_kept_when_the_connection_breaks(bench: Bench, session: Session) -> None:
     messages = bench.claim(3)
     for message in messages:
         bench.end(message)
@@ -425,7 +425,7 @@ def test_a_quarantined_row_that_cannot_be_sent_fails_alone(start: Start, session
     assert worker.stop() == 0
 
 
-def test_what_a_claim_without_an_answer_has_locked_is_given_back(bench: Bench) -> None:
+def test_messages_locked_by_a_claim_without_a_result_are_released(bench: Bench) -> None:
     [held], [ended_badly] = bench.claim(1), bench.claim(1)
     unknown = bench.claim(3)
     caution = Caution(bench.session)
@@ -495,7 +495,7 @@ def test_an_error_in_the_queues_own_work_ends_no_worker(
     assert worker.stop() == 0
 
 
-def test_maintenance_that_takes_its_time_holds_up_no_job(start: Start, session: Session) -> None:
+def test_slow_maintenance_blocks_no_job(start: Start, session: Session) -> None:
     session.rows("select pg_advisory_lock(4711)")
     try:
         body = "begin perform pg_advisory_xact_lock(4711); return 0; end"
@@ -555,7 +555,7 @@ def test_an_attempt_that_ends_while_the_partition_of_its_day_is_made_is_recorded
 # Ids that come again
 
 
-def test_a_message_with_an_id_that_comes_again_is_begun() -> None:
+def test_a_message_with_a_reused_id_is_begun() -> None:
     process = WorkerProcess(WorkerSettings())
     process.wakeup.close()
     holdings = process.held
@@ -577,7 +577,7 @@ def received(*, created_at: dt.datetime, worker: str = "first") -> functions.Rec
     )  # fmt: skip
 
 
-def test_a_consumer_gets_another_name_on_a_server_that_was_started_anew(transactional_db: None) -> None:
+def test_a_consumer_gets_another_name_on_a_restarted_server(transactional_db: None) -> None:
     names = iter(["second"])
     session = WorkerSession("default", consumer="first", pooled=False, renamed=lambda: next(names))
     session.open().close()

@@ -38,7 +38,7 @@ def assert_it_failed_by_its_own_limit(poison: Any) -> None:
         ("segmentation fault", 1),
     ],
 )
-def test_one_job_that_kills_its_worker_and_twenty_good_ones(
+def test_a_job_that_kills_its_worker_does_not_harm_twenty_others(
     start: Start, diary: Diary, how: str, max_attempts: int | None
 ) -> None:
     good = [write.using(max_attempts=max_attempts).enqueue(f"{n:02}") for n in range(10)]
@@ -60,7 +60,7 @@ def test_one_job_that_kills_its_worker_and_twenty_good_ones(
     assert worker.stop() == 0
 
 
-def test_nothing_waits_for_a_lock_to_run_out(start: Start, diary: Diary, session: Session) -> None:
+def test_no_message_of_a_dead_process_waits_for_its_lock(start: Start, diary: Diary, session: Session) -> None:
     """The lock lasts a minute; what the dead held is free as soon as another process has started."""
     held = [hold.using(max_attempts=1).enqueue("ran"), hold.using(max_attempts=1).enqueue("waited")]
     worker = start("--threads", "1")
@@ -131,7 +131,7 @@ def test_a_coroutine_that_kills_its_worker_is_found_as_well(start: Start, diary:
     assert Attempt.objects.filter(status="failed").count() == 1
 
 
-def test_where_supervisor_and_child_die_together_the_lock_decides_and_suspects_run_alone(
+def test_if_supervisor_and_child_die_the_lock_expires_and_suspects_run_alone(
     start: Start, diary: Diary, session: Session
 ) -> None:
     poison = die_by.using(max_attempts=1).enqueue("kill the supervisor too")
@@ -162,7 +162,7 @@ def test_a_burst_without_a_supervisor_ends_with_what_is_quarantined(
     assert statuses(result) == ["succeeded"]
 
 
-def test_a_burst_goes_on_after_a_job_that_left_as_if_all_were_well(start: Start, diary: Diary) -> None:
+def test_a_burst_goes_on_after_a_job_that_exits_with_code_0(start: Start, diary: Diary) -> None:
     poison = die_by.using(max_attempts=1).enqueue("leave as if all were well")
     good = [write.using(max_attempts=1).enqueue(str(n)) for n in range(20)]
     start("--burst", "--processes", "2", ready=False).ends()
@@ -170,7 +170,7 @@ def test_a_burst_goes_on_after_a_job_that_left_as_if_all_were_well(start: Start,
     assert_it_failed_by_its_own_limit(poison)
 
 
-def test_what_is_quarantined_in_a_paused_queue_waits_and_starts_no_process(
+def test_a_quarantined_message_of_a_paused_queue_starts_no_process(
     start: Start, diary: Diary, session: Session
 ) -> None:
     write.enqueue("x")

@@ -33,19 +33,19 @@ def learned(*seconds: float, slots: int = 4) -> Prefetch:
     return pace
 
 
-def test_at_first_it_holds_one_for_each_slot() -> None:
+def test_at_first_a_worker_holds_one_message_per_slot() -> None:
     assert Prefetch(4).room(0) == 4
     assert Prefetch(4).room(4) == 0
 
 
-def test_long_jobs_are_not_hoarded() -> None:
+def test_long_jobs_are_not_claimed_ahead() -> None:
     pace = learned(*[30.0] * 5)
     assert pace.room(0) == 4
     assert pace.room(3) == 1
     assert pace.room(4) == 0
 
 
-def test_short_jobs_are_claimed_as_many_as_start_in_time() -> None:
+def test_as_many_short_jobs_are_claimed_as_can_start_in_time() -> None:
     pace = learned(*[0.001] * 30)
     assert pace.most_held == pytest.approx(4 * AHEAD_SECONDS / 0.001, rel=0.02)
     assert pace.room(0) == pace.most_held
@@ -54,7 +54,7 @@ def test_short_jobs_are_claimed_as_many_as_start_in_time() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9, -1.0])
-def test_jobs_that_take_no_time_have_a_bound(seconds: float) -> None:
+def test_claims_of_very_short_jobs_are_bounded(seconds: float) -> None:
     pace = learned(*[seconds] * 60)
     assert pace.most_held == MAX_HELD
     assert pace.room(0) == MAX_CLAIMED
@@ -62,7 +62,7 @@ def test_jobs_that_take_no_time_have_a_bound(seconds: float) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.00001, 0.001, 0.02, 0.2, 60.0])
 @pytest.mark.parametrize("slots", [1, 4, 64])
-def test_what_begins_in_a_queue_that_was_paused_is_bounded(slots: int, seconds: float) -> None:
+def test_the_number_of_jobs_that_begin_after_a_pause_is_bounded(slots: int, seconds: float) -> None:
     """The slots still begin what is held: the page names both bounds."""
     pace = learned(*[seconds] * 60, slots=slots)
     held = 0
@@ -72,15 +72,15 @@ def test_what_begins_in_a_queue_that_was_paused_is_bounded(slots: int, seconds: 
     assert held <= max(slots, round(1.05 * 0.05 * slots / max(seconds, 1e-6)))
 
 
-def test_when_jobs_turn_long_it_notices_at_once() -> None:
+def test_longer_jobs_are_noticed_at_once() -> None:
     assert learned(*[0.0001] * 60, 5.0).room(0) == 4
 
 
-def test_when_jobs_turn_short_it_believes_it_slowly() -> None:
+def test_shorter_jobs_are_noticed_slowly() -> None:
     assert learned(10.0, 0.0001).room(0) == 4
 
 
-def test_when_nothing_ends_it_holds_one_for_each_slot_again() -> None:
+def test_when_no_job_ends_a_worker_holds_one_message_per_slot_again() -> None:
     pace = learned(*[0.0001] * 60)
     pace.stalled()
     assert pace.room(0) == 4
@@ -88,13 +88,13 @@ def test_when_nothing_ends_it_holds_one_for_each_slot_again() -> None:
 
 @pytest.mark.parametrize("slots", [1, 3, 20])
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 60, 500])
-def test_many_say_what_one_says(slots: int, count: int) -> None:
+def test_many_ends_are_estimated_like_one(slots: int, count: int) -> None:
     pace = Prefetch(slots)
     pace.learn(one_after_the_other([2.0] * count, slots=slots))
     assert pace.job_seconds == pytest.approx(2.0, rel=0.2)
 
 
-def test_a_few_that_lost_the_interpreter_say_little() -> None:
+def test_a_few_delayed_jobs_change_the_estimate_little() -> None:
     pace = Prefetch(4)
     for turn in range(40):
         ends = one_after_the_other([0.000012] * 1000, slots=4)
@@ -112,11 +112,11 @@ def test_a_long_job_among_short_ones_is_not_overlooked(place: int) -> None:
     assert pace.most_held == 4
 
 
-def test_more_that_is_unfinished_than_it_would_hold_is_no_room() -> None:
+def test_there_is_no_room_while_more_jobs_are_unfinished_than_held() -> None:
     assert Prefetch(2).room(100) == 0
 
 
-def test_jobs_may_be_short_until_they_turn_out_not_to_be() -> None:
+def test_jobs_count_as_short_until_they_prove_long() -> None:
     assert Prefetch(4).may_be_short
     assert learned(0.0001).may_be_short
     assert not learned(1.0).may_be_short
@@ -125,5 +125,5 @@ def test_jobs_may_be_short_until_they_turn_out_not_to_be() -> None:
     assert not stalled.may_be_short
 
 
-def test_the_first_jobs_say_most() -> None:
+def test_the_first_jobs_have_the_greatest_weight() -> None:
     assert learned(0.0001).most_held > 20

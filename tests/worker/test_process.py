@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session
 
 
-def test_who_has_something_to_do_does_not_wait_for_nothing(
+def test_a_busy_worker_never_waits_for_zero_seconds(
     transactional_db: None, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To wait for no time is to hand the interpreter to the slots, and to get it back when they have no more to do."""

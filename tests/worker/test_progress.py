@@ -43,7 +43,7 @@ class TestSaying:
     @pytest.mark.parametrize(
         "expression", ["-0.01", "1.01", "float('nan')", "float('inf')", "-float('inf')", "100", "10**400"]
     )
-    def test_a_fraction_out_of_range_is_an_error_that_names_it(self, expression: str) -> None:
+    def test_a_fraction_out_of_range_is_named_in_the_error(self, expression: str) -> None:
         result = jobs.say_fraction.enqueue(expression)
         drain()
         result.refresh()
@@ -53,26 +53,26 @@ class TestSaying:
         assert "is not between 0 and 1." in error.traceback
 
     @pytest.mark.parametrize("expression", ["'half'", "None", "[0.5]", "1j"])
-    def test_what_is_no_number_is_an_error(self, expression: str) -> None:
+    def test_a_fraction_that_is_no_number_is_an_error(self, expression: str) -> None:
         result = jobs.say_fraction.enqueue(expression)
         drain()
         result.refresh()
         assert result.errors[0].exception_class_path in ("builtins.TypeError", "builtins.ValueError")
 
     @pytest.mark.parametrize("expression", ["0", "1", "0.5", "1e-300", "True", "0.0, ''", "1, 'é 🍵'"])
-    def test_from_0_to_1_it_is_none(self, expression: str) -> None:
+    def test_a_fraction_from_0_to_1_is_no_error(self, expression: str) -> None:
         jobs.say_fraction.enqueue(expression.partition(",")[0])
         assert [result.status for result in drain()] == ["SUCCESSFUL"]
 
     @pytest.mark.parametrize("text", ["a\x00b", "\ud800"], ids=repr)
-    def test_words_that_can_not_be_stored_are_an_error_of_the_task(self, diary: Diary, text: str) -> None:
+    def test_text_that_cannot_be_stored_is_an_error_of_the_task(self, diary: Diary, text: str) -> None:
         diary.allow("end")
         result = jobs.say_expression.enqueue(repr(text))
         drain()
         result.refresh()
         assert result.errors[0].exception_class_path == "django_pgqueue.exceptions.InvalidContent"
 
-    def test_in_drain_it_is_written_at_once_and_gone_at_the_end(self) -> None:
+    def test_in_drain_progress_is_written_at_once_and_gone_at_the_end(self) -> None:
         seen = []
 
         def see(execute: Any, sql: str, params: Any, *rest: Any) -> Any:
@@ -108,14 +108,14 @@ def writes(session: Session) -> Iterator[None]:
 
 @pytest.mark.django_db(transaction=True)
 class TestInAWorker:
-    def test_the_last_word_stands_in_the_row_while_it_runs(self, consume: Consume, diary: Diary) -> None:
+    def test_the_row_has_the_last_progress_while_the_task_runs(self, consume: Consume, diary: Diary) -> None:
         result = jobs.say.enqueue([0.1, "page 1"], [0.4, "page 4 é🍵"])
         consume()
         assert written(result) == {"fraction": 0.4, "text": "page 4 é🍵"}
         diary.allow("end")
         assert statuses(ended(result)) == ["succeeded"]
 
-    def test_others_are_shown_beside_it(self, consume: Consume, diary: Diary) -> None:
+    def test_several_running_tasks_show_their_progress(self, consume: Consume, diary: Diary) -> None:
         for n in range(2):
             jobs.say.enqueue([n / 10, f"number {n}"])
         consume()
@@ -128,7 +128,7 @@ class TestInAWorker:
         diary.allow("end")
 
     @pytest.mark.usefixtures("writes")
-    def test_thousands_of_words_are_a_few_writes(self, consume: Consume, session: Session) -> None:
+    def test_thousands_of_reports_are_a_few_writes(self, consume: Consume, session: Session) -> None:
         result = jobs.say_something_often.enqueue(2.0)
         consume()
         assert ended(result).return_value > 1000
@@ -136,7 +136,7 @@ class TestInAWorker:
         assert 2 <= len(times) <= 6, "about two a second"
         assert min((after - before).total_seconds() for before, after in itertools.pairwise(times)) > 0.3
 
-    def test_the_next_attempt_begins_without_it(self, consume: Consume, diary: Diary) -> None:
+    def test_the_next_attempt_begins_without_progress(self, consume: Consume, diary: Diary) -> None:
         result = jobs.say_and_fail.enqueue()
         consume()
         written(result)
@@ -146,7 +146,7 @@ class TestInAWorker:
         diary.allow("end")
         assert statuses(ended(result)) == ["retried", "succeeded"]
 
-    def test_what_a_lost_attempt_says_is_not_heard(self, consume: Consume, diary: Diary, session: Session) -> None:
+    def test_progress_of_a_lost_attempt_is_ignored(self, consume: Consume, diary: Diary, session: Session) -> None:
         result = jobs.say_when_allowed.enqueue()
         consume()
         wait_until(lambda: diary.words() == ["attempt 1"], "it runs")
@@ -165,7 +165,7 @@ class TestInAWorker:
         diary.allow("end")
         assert statuses(ended(result)) == ["lost", "succeeded"]
 
-    def test_an_async_task_and_an_atomic_one_may_say_it_too(self, consume: Consume, diary: Diary) -> None:
+    def test_async_and_atomic_tasks_may_report_progress(self, consume: Consume, diary: Diary) -> None:
         """An atomic one's own transaction is not committed yet."""
         results = [jobs.say_in_a_transaction.enqueue(), jobs.say_in_a_coroutine.enqueue()]
         consume()
@@ -176,9 +176,7 @@ class TestInAWorker:
         diary.allow("end")
         assert {ended(result).status for result in results} == {"SUCCESSFUL"}
 
-    def test_words_for_which_the_database_was_away_are_not_worth_a_job(
-        self, consume: Consume, session: Session
-    ) -> None:
+    def test_progress_lost_with_the_connection_fails_no_job(self, consume: Consume, session: Session) -> None:
         result = jobs.say_something_often.enqueue(1.5)
         consume()
         written(result)
@@ -190,7 +188,7 @@ class TestInAWorker:
         )
         assert statuses(ended(result)) == ["succeeded"]
 
-    def test_the_row_of_somebody_else_s_message_is_not_touched(self, session: Session) -> None:
+    def test_progress_does_not_change_a_message_of_another_worker(self, session: Session) -> None:
         jobs.follow.enqueue()
         [held] = functions.message_dequeue(session.connection, worker="w1", tasks=True)
         held.worker = "w2"

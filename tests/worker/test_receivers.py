@@ -39,7 +39,7 @@ def heard(effects: Effects) -> Iterator[Heard]:
 class TestAllAreHeard:
     """Of plain, async and atomic tasks."""
 
-    def test_and_may_use_the_database(self, consume: Consume, effects: Effects, heard: Heard) -> None:
+    def test_receivers_may_use_the_database(self, consume: Consume, effects: Effects, heard: Heard) -> None:
         """In a transaction of their own, which is neither the task's nor left open."""
         consume()
         for number, task in enumerate(KINDS, start=1):
@@ -51,7 +51,7 @@ class TestAllAreHeard:
             assert heard.of("finished", "status", "error") == [("SUCCESSFUL", None)] * 2
             assert set(heard.of("", "in transaction")) == {(False,)}
 
-    def test_of_a_failure_too_with_its_exception(self, consume: Consume, effects: Effects, heard: Heard) -> None:
+    def test_receivers_of_a_failure_get_its_exception(self, consume: Consume, effects: Effects, heard: Heard) -> None:
         consume()
         for number, task in enumerate(KINDS, start=1):
             heard.said.clear()
@@ -60,14 +60,14 @@ class TestAllAreHeard:
             assert effects() == sorted(list(ALL) * number)
             assert heard.of("finished", "status", "errors", "error") == [("FAILED", 1, "OSError")] * 2
 
-    def test_in_drain_too(self, effects: Effects, heard: Heard) -> None:
+    def test_receivers_are_called_in_drain(self, effects: Effects, heard: Heard) -> None:
         for task in KINDS:
             task.enqueue()
         drain()
         assert heard.words() == dict.fromkeys(ALL, 3)
         assert effects() == sorted(list(ALL) * 3)
 
-    def test_of_an_async_task_they_share_the_thread_of_all_async_tasks(self, consume: Consume, heard: Heard) -> None:
+    def test_receivers_of_async_tasks_share_their_thread(self, consume: Consume, heard: Heard) -> None:
         consume()
         ended(jobs.follow_async.enqueue())
         ended(jobs.follow.enqueue())
@@ -76,7 +76,9 @@ class TestAllAreHeard:
         assert threads[0] != "coroutines"
         assert {thread.partition("-")[0] for thread in threads[4:]} == {"slot"}
 
-    def test_who_has_none_does_not_pay_for_them(self, consume: Consume, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_project_without_receivers_uses_no_extra_thread(
+        self, consume: Consume, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Django's own, which only log, run where the task does: another thread costs more than a short task."""
         caplog.set_level(logging.INFO, TASKS_LOGGER)
         consume()
@@ -89,7 +91,7 @@ class TestLookingBack:
     """Receivers that are the first to look at earlier attempts, after the end of this one was recorded."""
 
     @pytest.mark.slow
-    def test_each_attempt_and_its_error_are_there_once(self, consume: Consume) -> None:
+    def test_the_result_has_each_attempt_and_its_error_once(self, consume: Consume) -> None:
         seen: list[tuple[int, int]] = []
 
         def look(task_result: Any, **_: Any) -> None:
@@ -111,7 +113,9 @@ def is_told(record: logging.LogRecord) -> bool:
 
 class TestNoneDoesHarm:
     @pytest.mark.parametrize("signal", ["started", "finished"])
-    def test_its_error_is_logged(self, consume: Consume, caplog: pytest.LogCaptureFixture, signal: str) -> None:
+    def test_the_error_of_a_receiver_is_logged(
+        self, consume: Consume, caplog: pytest.LogCaptureFixture, signal: str
+    ) -> None:
         consume()
         wrong = {
             receivers.raise_an_error: "receiver=raise_an_error",
@@ -134,7 +138,7 @@ class TestNoneDoesHarm:
             assert f"id={result.id} task={task.module_path}" in line.getMessage()
 
     @plain_and_async
-    def test_a_transaction_that_it_leaves_open_does_not_swallow_what_the_task_writes(
+    def test_a_transaction_left_open_by_a_receiver_does_not_swallow_task_writes(
         self, consume: Consume, effects: Effects, caplog: pytest.LogCaptureFixture, task: Any
     ) -> None:
         with listening("started", receivers.leave_a_transaction_open):
@@ -144,7 +148,7 @@ class TestNoneDoesHarm:
         assert "A receiver of task_started of message id=" in caplog.text
 
     @plain_and_async
-    def test_a_transaction_that_the_last_one_leaves_open_is_rolled_back(
+    def test_a_transaction_that_the_last_receiver_leaves_open_is_rolled_back(
         self, consume: Consume, effects: Effects, task: Any
     ) -> None:
         with listening("finished", receivers.leave_a_transaction_open):
@@ -154,7 +158,7 @@ class TestNoneDoesHarm:
         assert effects() == ["x", "y"]
         assert effects.writers() == []
 
-    def test_a_request_to_cancel_that_comes_while_it_runs_is_too_late(self, consume: Consume, diary: Diary) -> None:
+    def test_a_request_to_cancel_during_the_receiver_is_too_late(self, consume: Consume, diary: Diary) -> None:
         def wait(task_result: Any, **_: Any) -> None:
             assert control.cancel(task_result) == "requested"
             consumer_knows = task_result.id
@@ -172,7 +176,7 @@ class TestWhatDoesNotGoOn:
     """What the worker puts back, and what SQL then makes an end of."""
 
     @pytest.mark.parametrize(("then", "error"), [("retry", "Retry"), ("error", "OSError"), ("defer", None)])
-    def test_because_somebody_asked_it_to_stop(
+    def test_a_cancelled_task_sends_task_finished(
         self, consume: Consume, diary: Diary, heard: Heard, then: str, error: str | None
     ) -> None:
         consume()
@@ -185,7 +189,7 @@ class TestWhatDoesNotGoOn:
         assert heard.of("finished", *told) == [("FAILED", 1, int(then != "defer"), error, ["cancelled"])] * 2
 
     @pytest.mark.slow
-    def test_because_it_has_had_its_attempts(self, consume: Consume, heard: Heard) -> None:
+    def test_a_task_without_attempts_left_sends_task_finished(self, consume: Consume, heard: Heard) -> None:
         consume()
         history = ["retried"] * 4 + ["failed"]
         for task in KINDS:
@@ -195,21 +199,21 @@ class TestWhatDoesNotGoOn:
             told = ("status", "attempts", "errors", "error", "history")
             assert heard.of("finished", *told) == [("FAILED", 5, 5, "Retry", history)] * 2
 
-    def test_drain_tells_it_too(self, heard: Heard) -> None:
+    def test_drain_sends_task_finished_too(self, heard: Heard) -> None:
         for task in KINDS:
             task.enqueue(*[{"retry": 0}] * 5)
         drain()
         assert heard.of("finished", "status", "attempts", "error") == [("FAILED", 5, "Retry")] * 6
 
     @pytest.mark.slow
-    def test_nothing_is_told_of_what_goes_on(self, consume: Consume, heard: Heard) -> None:
+    def test_a_retried_or_deferred_task_sends_no_task_finished(self, consume: Consume, heard: Heard) -> None:
         consume()
         for task in KINDS:
             ended(task.enqueue({"retry": 0}, {"defer": 0}))
         wait_until(lambda: len(heard.of("finished", "status")) == 6, "all have heard of it")
         assert heard.of("finished", "status", "attempts") == [("SUCCESSFUL", 3)] * 6
 
-    def test_a_worker_that_stops_tells_it_first(self, consume: Consume, diary: Diary, heard: Heard) -> None:
+    def test_a_worker_that_stops_sends_task_finished_first(self, consume: Consume, diary: Diary, heard: Heard) -> None:
         consumer = consume(grace_seconds=30)
         result = jobs.wait_for_a_request.enqueue("defer")
         wait_until(diary.words, "it runs")

@@ -98,7 +98,7 @@ def test_a_process_whose_slots_are_busy_is_not_replaced_yet(start: Start, diary:
     assert worker.output.index(f"succeeded id={long.id}") < worker.output.index("retiring worker=")
 
 
-def test_so_many_processes_retire_and_then_the_next_one_waits(start: Start, diary: Diary) -> None:
+def test_the_number_of_retiring_processes_is_limited(start: Start, diary: Diary) -> None:
     """Each keeps its memory."""
     long: list[AnyTaskResult] = [slow.hold.enqueue(f"{number}") for number in range(1 + MAX_RETIRING)]
     worker = start("--max-jobs", "1", "--threads", "2")
@@ -125,7 +125,7 @@ def test_a_burst_goes_on_until_nothing_is_left(start: Start, processes: str) -> 
     assert [statuses(result) for result in results] == [["succeeded"]] * 12
 
 
-def test_who_crashes_again_and_again_waits_longer_each_time(start: Start) -> None:
+def test_a_process_that_crashes_repeatedly_restarts_later_each_time(start: Start) -> None:
     worker = start("--threads", "1")
     for times in (1, 2):
         worker.send_to(worker.children[0], signal.SIGKILL)
@@ -136,7 +136,7 @@ def test_who_crashes_again_and_again_waits_longer_each_time(start: Start) -> Non
     assert worker.stop() == 0
 
 
-def test_the_wait_has_an_end_and_is_forgotten_after_a_stable_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_restart_delay_is_bounded_and_reset_after_a_stable_time(caplog: pytest.LogCaptureFixture) -> None:
     supervisor = Supervisor(WorkerSettings())
     [place] = supervisor.places
 

@@ -24,35 +24,35 @@ def presence() -> Registration:
     return presence
 
 
-def test_who_has_had_room_for_a_while_says_so(presence: Registration) -> None:
+def test_a_worker_announces_room_that_lasts(presence: Registration) -> None:
     presence.has_room = False
     assert not presence.news_of_room(has_room=True, now=10.0)
     assert presence.news_of_room(has_room=True, now=10.01 + ROOM_AFTER_SECONDS)
 
 
-def test_who_is_full_for_long_says_so_at_once(presence: Registration) -> None:
+def test_a_worker_full_of_long_jobs_announces_it_at_once(presence: Registration) -> None:
     assert presence.news_of_room(has_room=False, now=10.0)
 
 
-def test_who_is_full_of_short_jobs_waits_a_moment(presence: Registration) -> None:
+def test_a_worker_full_of_short_jobs_announces_it_later(presence: Registration) -> None:
     assert not presence.news_of_room(has_room=False, now=10.0, at_once=False)
     assert presence.says_room_by_mistake
     assert presence.news_of_room(has_room=False, now=10.02 + FULL_AFTER_SECONDS, at_once=False)
 
 
-def test_room_in_between_begins_anew(presence: Registration) -> None:
+def test_room_in_between_restarts_the_delay(presence: Registration) -> None:
     presence.news_of_room(has_room=False, now=10.0, at_once=False)
     assert not presence.news_of_room(has_room=True, now=10.01)
     assert not presence.says_room_by_mistake
     assert not presence.news_of_room(has_room=False, now=10.0 + FULL_AFTER_SECONDS, at_once=False)
 
 
-def test_who_has_said_nothing_has_nothing_to_take_back(presence: Registration) -> None:
+def test_a_full_worker_that_announced_no_room_announces_nothing(presence: Registration) -> None:
     presence.has_room = False
     assert not presence.news_of_room(has_room=False, now=10.0)
 
 
-def test_who_may_be_full_is_not_hurried_after_an_error() -> None:
+def test_a_worker_that_may_be_full_waits_for_its_reconnect() -> None:
     consumer = WorkerProcess(WorkerSettings())
     consumer.slots = cast("Slots", SimpleNamespace(waiting=lambda: 0))
     consumer.claimer.prefetch.last_progress = 10.0

@@ -84,7 +84,7 @@ def answer() -> Any:
     return ended.get().result
 
 
-def test_changed_code_runs_and_what_runs_already_may_end(develop: Develop, project: Project, diary: Diary) -> None:
+def test_changed_code_runs_and_running_jobs_may_end(develop: Develop, project: Project, diary: Diary) -> None:
     worker = develop("--reload", "--grace-seconds", "600")
     assert answer() == 1
     held = hold.enqueue("x")
@@ -119,7 +119,7 @@ def test_changed_code_stops_the_retiring_processes_too(develop: Develop, project
     assert worker.alive == []
 
 
-def test_broken_code_is_waited_out_and_who_waits_can_be_stopped(develop: Develop, project: Project) -> None:
+def test_a_worker_waits_while_code_is_broken_and_can_be_stopped(develop: Develop, project: Project) -> None:
     worker = develop("--reload")
     project.write("this is no Python\n")
     worker.says("the changed code cannot be run", "SyntaxError")
@@ -134,13 +134,13 @@ def test_broken_code_is_waited_out_and_who_waits_can_be_stopped(develop: Develop
     assert worker.alive == []
 
 
-def test_code_that_does_not_run_at_the_start_is_told(develop: Develop, project: Project, start: Start) -> None:
+def test_code_that_is_broken_at_the_start_is_an_error(develop: Develop, project: Project, start: Start) -> None:
     project.write("this is no Python\n")
     with pytest.raises(AssertionError, match="SyntaxError"):
         develop("--reload")
 
 
-def test_what_changes_before_the_first_look_is_not_missed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_before_the_first_look_is_not_missed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Django's autoreloader takes the times that it finds at its first look for those of the running code."""
     began = time.time()
     os.utime(project.folder / "tasks.py", (began - 60, began - 60))
@@ -161,7 +161,7 @@ def test_what_changes_before_the_first_look_is_not_missed(project: Project, monk
     assert reloader.watch(lambda: next(looks, None) is not None, since=began - 1) == reloader.CHANGED
 
 
-def test_it_is_the_default_of_debug(develop: Develop) -> None:
+def test_the_reloader_is_the_default_with_debug(develop: Develop) -> None:
     reloaded = develop(PGQUEUE_TEST_DEBUG="1")
     wait_until(lambda: len(reloaded.alive) == 4, "there are a reloader, a supervisor, a watcher and a worker")
     assert reloaded.stop() == 0
@@ -196,7 +196,7 @@ def test_a_second_request_stops_now(develop: Develop, diary: Diary) -> None:
     assert worker.alive == []
 
 
-def test_nobody_stays_when_the_reloader_is_killed(develop: Develop) -> None:
+def test_no_process_stays_when_the_reloader_is_killed(develop: Develop) -> None:
     worker = develop("--reload")
     worker.send(signal.SIGKILL)
     worker.process.wait()
@@ -211,6 +211,6 @@ def test_nobody_stays_when_the_reloader_is_killed(develop: Develop) -> None:
         (["--reload", "--noreload"], "--noreload"),
     ],
 )
-def test_what_can_not_be_is_told(flags: list[str], words: str) -> None:
+def test_invalid_combinations_are_an_error(flags: list[str], words: str) -> None:
     with pytest.raises(CommandError, match=words):
         call_command("qworker", *flags)

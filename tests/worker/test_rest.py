@@ -97,7 +97,7 @@ class TestWhatWakesIt:
         functions.message_move(connection, int(later.id), dequeue_at=int(at.timestamp() * 1000))
         ended(later)
 
-    def test_one_that_waits_for_another_that_has_ended(self, consume: Consume) -> None:
+    def test_a_message_whose_dependency_has_ended(self, consume: Consume) -> None:
         consumer = resting(consume)
         first = jobs.which_session.enqueue()
         ended(first)
@@ -138,7 +138,7 @@ class TestWhatItKnows:
         resting(consume)
         ended(result)
 
-    def test_it_looks_when_its_time_has_come_without_a_notification(self, consume: Consume, session: Session) -> None:
+    def test_it_looks_at_its_time_without_a_notification(self, consume: Consume, session: Session) -> None:
         consumer = consume(idle_poll_seconds=2.0)
         wait_until(lambda: rests(consumer), "it rests")
         session.rows(  # and so nobody is notified
@@ -148,7 +148,7 @@ class TestWhatItKnows:
         )
         wait_until(lambda: not Message.objects.exists(), "it has looked")
 
-    def test_the_poll_is_all_that_it_has_without_listen(self, consume: Consume) -> None:
+    def test_without_listen_it_only_polls(self, consume: Consume) -> None:
         result = jobs.which_session.using(run_after=SOON).enqueue()
         consumer = resting(consume, listen=False)
         row = Worker.objects.get()
@@ -198,7 +198,7 @@ class TestWhenItRests:
         wait_until(lambda: rests(consumer), "it rests")
         assert not Message.objects.exists(), "it has found the message before"
 
-    def test_not_before_a_transaction_with_an_old_view_has_ended(
+    def test_not_before_a_transaction_with_an_old_snapshot_has_ended(
         self, consume: Consume, other: psycopg.Connection
     ) -> None:
         """With REPEATABLE READ it may still read the workers as they were, and has no id yet."""
@@ -240,7 +240,7 @@ class TestWhenItRests:
         )
         wait_until(lambda: rests(consumer), "the other one is gone")
 
-    def test_not_while_a_notification_waits_that_came_when_it_asked(self, consume: Consume, session: Session) -> None:
+    def test_not_while_an_unread_notification_waits(self, consume: Consume, session: Session) -> None:
         """The message is newer than what the statement saw that sends the worker to rest."""
         session.rows(
             "create function slow_rest() returns trigger language plpgsql as "
@@ -261,7 +261,7 @@ class TestWhenItRests:
             session.rows("drop trigger slow_rest on pgqueue_worker")
             session.rows("drop function slow_rest")
 
-    def test_nobody_rests_who_was_not_told_to(self, consume: Consume) -> None:
+    def test_a_worker_without_the_option_does_not_rest(self, consume: Consume) -> None:
         consumer = consume()
         looks = consumer.polling.next_look
         wait_until(lambda: consumer.polling.next_look > looks + 2, "it polls")
@@ -280,13 +280,13 @@ class TestOthersKnowThatItLives:
         assert len(workers(much_later, using="default").silent) == 1
         assert not Service.at(much_later, using="default").serves("default")
 
-    def test_who_leaves_does_not_take_its_row_along(self, consume: Consume, session: Session) -> None:
+    def test_a_worker_that_exits_does_not_delete_the_row_of_another(self, consume: Consume, session: Session) -> None:
         consumer = resting(consume)
         Worker.objects.update(seen_at=timezone.now() - dt.timedelta(minutes=11))
         session.rows("select pgqueue_worker_gone('another')")
         assert Worker.objects.get().id == consumer.id
 
-    def test_who_leaves_wakes_it(self, consume: Consume, session: Session) -> None:
+    def test_a_worker_that_exits_wakes_it(self, consume: Consume, session: Session) -> None:
         """It does not know of the retries that the other has put back."""
         leaving, staying = resting(consume), resting(consume)
         fail_with_backoff.enqueue(3600)
@@ -310,7 +310,7 @@ class TestVersions:
             session.rows("update pgqueue_worker set silent_until = pgqueue_now() - 1")
             assert functions.workers_deployed(client) == []
 
-    def test_the_older_worker_leaves_to_it_what_is_of_its_version(self, start: Start, session: Session) -> None:
+    def test_an_older_worker_leaves_messages_of_its_version_to_it(self, start: Start, session: Session) -> None:
         new = start("--threads", "1", options={"IDLE_POLL_SECONDS": LONG, "VERSION": "2"})
         row = "select count(*) from pgqueue_worker where silent_until is not null"
         wait_until(lambda: session.value(row) == 1, "it has announced its rest")
@@ -335,13 +335,13 @@ class TestVersions:
 class TestParkedMessages:
     """While one is parked nobody rests: whoever knows it may have missed it, and the others have to fail it in time."""
 
-    def test_one_that_it_knows_is_taken_at_once(self, consume: Consume, session: Session) -> None:
+    def test_a_known_parked_message_is_taken_at_once(self, consume: Consume, session: Session) -> None:
         consumer = resting(consume)
         message_id = park(session, jobs.which_session.module_path)
         wait_until(lambda: Attempt.objects.filter(message_id=message_id).exists(), "it has run")
         wait_until(lambda: rests(consumer), "it rests again")
 
-    def test_one_that_it_does_not_know_keeps_it_from_resting(self, consume: Consume, session: Session) -> None:
+    def test_an_unknown_parked_message_keeps_it_from_resting(self, consume: Consume, session: Session) -> None:
         consumer = resting(consume)
         message_id = park(session, "tests.support.site.tasks.nobody")
         wait_until(lambda: Worker.objects.get().lacks is not None, "it has recorded that it lacks it")
@@ -354,7 +354,7 @@ class TestParkedMessages:
         wait_until(lambda: rests(consumer), "it rests again")
         assert Worker.objects.get().lacks is None
 
-    def test_one_that_was_parked_in_an_open_transaction_is_found(
+    def test_a_message_parked_in_an_open_transaction_is_found(
         self, consume: Consume, session: Session, other: psycopg.Connection
     ) -> None:
         """While another transaction, which goes on, keeps the worker from resting."""
@@ -413,7 +413,7 @@ class TestALostConnection:
 
 
 @pytest.mark.slow
-def test_a_connection_that_was_lost_without_a_word_is_found_by_keepalives(start: Start, session: Session) -> None:
+def test_a_silently_lost_connection_is_found_by_keepalives(start: Start, session: Session) -> None:
     """Its next look is ten minutes away, and no notification would reach it."""
     at = urlsplit(url())
     if at.hostname is None:
@@ -437,7 +437,7 @@ def test_a_connection_that_was_lost_without_a_word_is_found_by_keepalives(start:
 @pytest.mark.slow
 @pytest.mark.timeout(IDLE_SECONDS + 300)
 @pytest.mark.parametrize("listen", [True, False])
-def test_an_idle_database_is_left_alone(start: Start, session: Session, diary: Diary, listen: bool) -> None:
+def test_a_resting_worker_sends_no_statement(start: Start, session: Session, diary: Diary, listen: bool) -> None:
     """Neither process runs a statement, from the end of the last job to the next."""
     log = ServerLog(session)
     session.rows(f"alter database {session.value('select current_database()')} set log_statement = 'all'")

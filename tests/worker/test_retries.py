@@ -53,7 +53,7 @@ def test_each_attempt_waits_longer_than_the_one_before(now: Clock) -> None:
     assert statuses(result) == ["retried"] * 5 + ["failed"]
 
 
-def test_backoff_is_asked_with_the_exception_and_the_result(now: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backoff_is_called_with_the_exception_and_the_result(now: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "backoff_calls", [])
     result = fail_with_backoff.enqueue(120)
     run()
@@ -64,7 +64,7 @@ def test_backoff_is_asked_with_the_exception_and_the_result(now: Clock, monkeypa
     assert seconds_until(result, now) == pytest.approx(120, abs=0.002)
 
 
-def test_a_backoff_that_answers_none_gives_up(now: Clock) -> None:
+def test_a_backoff_that_returns_none_gives_up(now: Clock) -> None:
     [result] = run(fail_with_backoff.enqueue("give up"))
     assert statuses(result) == ["failed"]
 
@@ -81,21 +81,21 @@ def test_a_broken_backoff_is_logged_and_falls_back_to_the_usual_one(
 
 
 @pytest.mark.parametrize("answer", [0, -5, -1e300, "-inf"])
-def test_who_waits_less_than_nothing_does_not_wait(now: Clock, answer: Any) -> None:
+def test_a_negative_wait_is_no_wait(now: Clock, answer: Any) -> None:
     result = fail_with_backoff.enqueue(answer)
     assert len(run()) == 4
     assert statuses(result) == ["retried"] * 3 + ["failed"]
 
 
 @pytest.mark.parametrize("answer", [1e15, 1e300, "inf"])
-def test_who_waits_for_infinity_waits_and_harms_nobody(now: Clock, answer: Any) -> None:
+def test_an_infinite_wait_harms_no_other_job(now: Clock, answer: Any) -> None:
     result = fail_with_backoff.enqueue(answer)
     run()
     assert seconds_until(result, now) > 99 * 365 * 86_400
     assert statuses(result) == ["retried"]
 
 
-def test_a_backoff_that_wants_to_end_the_program_ends_neither_it_nor_its_slot(consume: Consume) -> None:
+def test_a_backoff_that_raises_system_exit_ends_neither_worker_nor_slot(consume: Consume) -> None:
     broken, given_up = (fail_with_backoff.enqueue(word) for word in ("exit", "give up"))
     consume(threads=1)
     wait_until(lambda: statuses(broken)[:1] == ["retried"], "its attempt is one that failed")
@@ -106,7 +106,7 @@ def run(*_: AnyTaskResult) -> list[AnyTaskResult]:
     return drain()
 
 
-def test_losses_make_no_wait_longer_and_use_no_attempt_up(now: Clock) -> None:
+def test_losses_lengthen_no_wait_and_use_no_attempt(now: Clock) -> None:
     """An operator has killed its workers many times; then it raises, twice."""
     result = fail.using(max_attempts=2).enqueue("x")
     with connection.cursor() as cursor:

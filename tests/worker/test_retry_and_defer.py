@@ -86,7 +86,7 @@ class TestErrors:
 
     @every_kind
     @pytest.mark.parametrize("last", [1, 2, 5])
-    def test_max_attempts_are_as_many_as_it_says(self, follow: Any, last: int) -> None:
+    def test_a_task_has_exactly_max_attempts(self, follow: Any, last: int) -> None:
         result = run(follow.using(max_attempts=last), *[ERROR] * 9)
         assert (result.status, result.attempts) == ("FAILED", last)
         assert lines(result) == [f"OSError: attempt {n}" for n in range(1, last + 1)]
@@ -103,7 +103,7 @@ class TestRetry:
     @pytest.mark.parametrize(
         ("after", "seconds"), [(30, 30), (0.5, 0.5), (0, 0), (-5, 0), (1e9, 1e9)], ids=lambda value: f"{value:g}"
     )
-    def test_it_comes_back_when_it_asked_to(
+    def test_a_retry_comes_back_at_its_time(
         self, follow: Any, max_attempts: int | None, after: float, seconds: float
     ) -> None:
         with clock() as now:
@@ -121,17 +121,17 @@ class TestRetry:
         assert Retry(after=after).wait_seconds == 30
 
     @pytest.mark.parametrize("after", ["soon", [], dt.datetime(2030, 1, 1, tzinfo=dt.UTC)])
-    def test_any_other_after_is_an_error_where_it_is_raised(self, after: Any) -> None:
+    def test_any_other_after_is_refused_by_the_constructor(self, after: Any) -> None:
         with pytest.raises((TypeError, ValueError)):
             Retry(after=after)
 
-    def test_its_words_are_the_error_s(self) -> None:
+    def test_the_message_of_a_retry_is_the_error_message(self) -> None:
         assert str(Retry()) == "The task asked for another attempt."
         assert str(Retry("The bank is closed.", after=1)) == "The bank is closed."
 
     @every_kind
     @pytest.mark.parametrize(("max_attempts", "last"), [(None, 5), (1, 1), (3, 3), (7, 7)])
-    def test_it_counts_as_an_attempt_and_there_are_five_when_nobody_said(
+    def test_a_retry_counts_as_an_attempt_and_five_is_the_default(
         self, follow: Any, max_attempts: int | None, last: int
     ) -> None:
         result = run(follow.using(max_attempts=max_attempts), *[RETRY] * 9)
@@ -142,7 +142,7 @@ class TestRetry:
         assert statuses(run(jobs.follow, RETRY, ERROR)) == ["retried", "failed"]
 
     @pytest.mark.parametrize("number", [3, 7])
-    def test_what_was_deferred_before_does_not_count(self, number: int) -> None:
+    def test_earlier_defers_do_not_count(self, number: int) -> None:
         result = run(jobs.follow, *[DEFER] * number, *[RETRY] * 4, {})
         assert statuses(result) == ["deferred"] * number + ["retried"] * 4 + ["succeeded"]
         assert statuses(run(jobs.follow, *[DEFER] * number, *[RETRY] * 5)) == (
@@ -155,7 +155,7 @@ class TestRetry:
         ids=["none", "exponential", "callable"],
     )
     @pytest.mark.parametrize("max_attempts", [None, 3])
-    def test_when_it_does_not_say_when_the_task_s_backoff_does(
+    def test_a_retry_without_after_uses_the_backoff_of_the_task(
         self, backoff: Any, seconds: float, max_attempts: int | None
     ) -> None:
         with clock(), declared_with(backoff):
@@ -163,15 +163,15 @@ class TestRetry:
             drain()
             assert due_in_seconds(result) == pytest.approx(seconds, rel=0.25)
 
-    def test_a_backoff_that_gives_up_has_the_last_word(self) -> None:
+    def test_a_backoff_that_gives_up_overrides_a_retry(self) -> None:
         with declared_with(lambda exception, _: None if isinstance(exception, Retry) else 0):
             assert statuses(run(jobs.retry_without_saying_when)) == ["failed"]
 
-    def test_a_backoff_is_not_asked_when_it_says_when(self) -> None:
+    def test_a_retry_with_after_does_not_call_the_backoff(self) -> None:
         with declared_with(lambda *_: pytest.fail("it was asked")):
             assert statuses(run(jobs.follow, RETRY)) == ["retried", "succeeded"]
 
-    def test_it_is_retried_whatever_retry_on_says(self) -> None:
+    def test_retry_on_does_not_apply_to_a_retry(self) -> None:
         for each in (jobs.retry_only_os_errors, jobs.retry_all_but_bad_values):
             assert statuses(run(each, RETRY, {})) == ["retried", "succeeded"]
 
@@ -191,7 +191,7 @@ class TestInTaskGroups:
         ],
         ids=["defer", "retry", "nested", "the longest wait", "a retry before a defer", "the longest retry"],
     )
-    def test_it_is_what_the_task_asks_for(self, steps: list[Step], end: str, state: Any, wait_seconds: float) -> None:
+    def test_a_request_in_a_group_is_obeyed(self, steps: list[Step], end: str, state: Any, wait_seconds: float) -> None:
         with clock() as now:
             result = jobs.ask_from_children.enqueue(*steps)
             drain()
@@ -203,7 +203,7 @@ class TestInTaskGroups:
         assert result.return_value == [2, state]
         assert len(result.errors) == (end == "retried")
 
-    def test_beside_another_error_it_is_one(self) -> None:
+    def test_a_request_beside_another_error_is_an_error(self) -> None:
         result = run(jobs.ask_from_children, DEFER, ERROR)
         assert statuses(result) == ["failed"]
         assert result.errors[0].exception_class_path == "builtins.BaseExceptionGroup"
@@ -212,7 +212,7 @@ class TestInTaskGroups:
 class TestLookingBack:
     @pytest.mark.parametrize("compare", [jobs.compare, jobs.compare_async], ids=["plain", "async"])
     @pytest.mark.parametrize("max_attempts", [None, 4])
-    def test_it_sees_of_itself_what_others_see(self, compare: Any, max_attempts: int | None) -> None:
+    def test_the_context_has_the_same_errors_as_the_result(self, compare: Any, max_attempts: int | None) -> None:
         jobs.SEEN.clear()
         with clock():  # so that it began at the moment in which it was taken
             result = run(compare.using(max_attempts=max_attempts), DEFER, RETRY, DEFER, RETRY)
@@ -222,7 +222,7 @@ class TestLookingBack:
             assert mine == theirs
             assert equal
 
-    def test_who_does_not_look_costs_nothing_and_who_does_one_query(self) -> None:
+    def test_reading_the_errors_costs_one_query_and_only_then(self) -> None:
         with CaptureQueriesContext(connection) as few:
             run(jobs.follow, DEFER, DEFER, DEFER)
         with CaptureQueriesContext(connection) as more:
@@ -234,7 +234,7 @@ class TestLookingBack:
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize("task", [jobs.look_back, jobs.look_back_async], ids=["plain", "async"])
     @pytest.mark.parametrize("defers", [3, FEW_ATTEMPTS + 2])
-    def test_in_a_worker_too(self, consume: Consume, task: Any, defers: int) -> None:
+    def test_the_errors_are_there_in_a_worker(self, consume: Consume, task: Any, defers: int) -> None:
         consume()
         assert ended(task.enqueue(defers)).return_value == [defers + 1, []]
 
@@ -245,7 +245,7 @@ def reads_of_the_history(queries: CaptureQueriesContext) -> list[str]:
 
 class TestState:
     @every_kind
-    def test_it_is_there_until_another_one_is_left(self, follow: Any) -> None:
+    def test_a_state_stays_until_it_is_replaced(self, follow: Any) -> None:
         result = run(
             follow.using(max_attempts=9),
             {"defer": 0, "state": {"page": 1, "é": [1.5, None]}},
@@ -257,13 +257,13 @@ class TestState:
 
     @pytest.mark.parametrize("step", [DEFER, RETRY], ids=["defer", "retry"])
     @pytest.mark.parametrize("state", [{"n": 1}, [], {}, 0, False, "text", 1.5, "é🍵"], ids=repr)
-    def test_it_is_anything_that_json_can_say(self, step: dict[str, Any], state: Any) -> None:
+    def test_a_state_is_any_json_value(self, step: dict[str, Any], state: Any) -> None:
         assert run(jobs.follow, {**step, "state": state}).return_value == [2, state]
 
 
 class TestDefer:
     @every_kind
-    def test_it_ends_the_attempt_without_an_error(self, follow: Any) -> None:
+    def test_a_defer_ends_the_attempt_without_an_error(self, follow: Any) -> None:
         result = run(follow, DEFER, {})
         assert (result.status, result.errors, result.attempts) == ("SUCCESSFUL", [], 2)
         first, second = Attempt.objects.filter(message_id=result.id).order_by("id")
@@ -271,7 +271,7 @@ class TestDefer:
         assert (second.status, second.final) == ("succeeded", True)
 
     @pytest.mark.parametrize("seconds", [0, 0.25, 30, 86_400])
-    def test_it_runs_again_after_that_many_seconds_and_not_before(self, seconds: float) -> None:
+    def test_a_deferred_task_runs_again_after_its_seconds_and_not_before(self, seconds: float) -> None:
         with clock() as now:
             result = jobs.follow.enqueue({"defer": seconds})
             drain(limit=1)
@@ -281,19 +281,19 @@ class TestDefer:
                 now.advance(dt.timedelta(milliseconds=1))
             assert [each.id for each in drain()] == [result.id]
 
-    def test_meanwhile_it_is_ready_and_says_when(self) -> None:
+    def test_a_deferred_task_is_ready_with_its_time(self) -> None:
         result = jobs.follow.enqueue({"defer": 3600})
         drain()
         result.refresh()
         assert (result.status, result.is_finished) == ("READY", False)
         assert due_in_seconds(result) == pytest.approx(3600, abs=5)
 
-    def test_after_hundreds_of_them_there_are_as_many_retries_as_there_were(self) -> None:
+    def test_hundreds_of_defers_use_no_retries(self) -> None:
         result = run(jobs.follow.using(max_attempts=3), *[DEFER, DEFER, ERROR] * 3)
         assert [status for status in statuses(result) if status != "deferred"] == ["retried", "retried", "failed"]
 
     @pytest.mark.parametrize("max_attempts", [None, 5])
-    def test_the_waits_after_errors_do_not_grow_by_it(self, max_attempts: int | None) -> None:
+    def test_defers_do_not_lengthen_the_waits_after_errors(self, max_attempts: int | None) -> None:
         """A task that has looked six times waited for more than a minute after its first error."""
         with clock() as now, declared_with(Exponential(base=10), jobs.follow):
             result = jobs.follow.using(max_attempts=max_attempts).enqueue(
@@ -305,15 +305,15 @@ class TestDefer:
             drain()
             assert due_in_seconds(result) == pytest.approx(20, rel=0.25)
 
-    def test_except_exception_does_not_swallow_it(self) -> None:
+    def test_except_exception_does_not_swallow_a_defer(self) -> None:
         result = run(jobs.defer_and_catch_all)
         assert result.return_value == "came back"
 
-    def test_it_rolls_back_the_block_that_it_leaves(self) -> None:
+    def test_a_defer_rolls_back_the_atomic_block_it_leaves(self) -> None:
         assert run(jobs.defer_in_a_with_block, "tea").return_value == "came back"
         assert not Group.objects.exists()
 
-    def test_what_has_no_number_of_its_own_has_the_caller_s_less_those_that_were_deferred(self) -> None:
+    def test_without_max_attempts_the_number_of_the_caller_excludes_defers(self) -> None:
         """In SQL, where a consumer in another language counts on it."""
         functions.enqueue(connection, functions.NewMessage(content="{}", max_attempts=None))
         answers = []
@@ -332,11 +332,11 @@ class TestWhichErrors:
         steps = [ERROR, {"raise": "TypeError"}, {"raise": "KeyError"}]
         assert statuses(run(jobs.retry_all_but_bad_values, *steps)) == ["retried", "retried", "failed"]
 
-    def test_of_both_no_retry_on_has_the_last_word(self) -> None:
+    def test_no_retry_on_overrides_retry_on(self) -> None:
         steps = [ERROR, {"raise": "FileNotFoundError"}]
         assert statuses(run(jobs.retry_only_some_os_errors, *steps)) == ["retried", "failed"]
 
-    def test_retry_on_needs_attempts_wherever_they_are_said(self, settings: Settings) -> None:
+    def test_retry_on_may_take_max_attempts_from_the_backend(self, settings: Settings) -> None:
         backend = settings.TASKS["default"]
         settings.TASKS = {"default": {**backend, "OPTIONS": {"MAX_ATTEMPTS": 3}}}
         declared = task(retry_on=(OSError,))(jobs.do)
@@ -355,11 +355,11 @@ class TestWrongValues:
             task(max_attempts=2, **{name: wrong})(jobs.do)
         assert repr(wrong) in str(e.value)
 
-    def test_no_retry_on_may_not_be_nothing(self) -> None:
+    def test_no_retry_on_none_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match=r"no_retry_on must be a tuple .* not None"):
             task(max_attempts=2, no_retry_on=None)(jobs.do)
 
-    def test_retry_on_without_attempts_says_what_is_missing(self) -> None:
+    def test_retry_on_without_max_attempts_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match=r"retry_on without max_attempts never retries.*max_attempts=5"):
             task(retry_on=(OSError,))(jobs.do)
 
@@ -402,7 +402,7 @@ class TestInAWorker:
             assert statuses(result) == ["deferred", "retried", "retried", "retried", "deferred", "succeeded"]
             assert len(result.errors) == 3
 
-    def test_one_that_defers_a_hundred_times_lets_others_pass(self, consume: Consume) -> None:
+    def test_a_task_that_defers_a_hundred_times_lets_others_run(self, consume: Consume) -> None:
         patient = jobs.follow.using(max_attempts=2).enqueue(*[DEFER] * 100, ERROR, {})
         others = [jobs.follow.enqueue() for _ in range(20)]
         consume(threads=1)
@@ -412,7 +412,7 @@ class TestInAWorker:
         assert done[-1] == int(patient.id)
 
     @every_kind
-    def test_what_can_not_be_left_for_the_next_attempt_costs_no_slot(self, consume: Consume, follow: Any) -> None:
+    def test_an_invalid_defer_costs_no_slot(self, consume: Consume, follow: Any) -> None:
         bad = [follow.enqueue({"defer": "soon"}), follow.enqueue({"defer": []})]
         endless = follow.enqueue({"defer": 1e300})
         consume(threads=1)

@@ -192,9 +192,7 @@ def test_a_sleeping_worker_wakes_for_its_schedule_and_forgets_deleted_ones(
     )
 
 
-def test_an_invalid_row_is_paused_with_a_line_and_the_others_go_on(
-    queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_row_is_paused_and_logged_and_others_go_on(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     bad: dict[str, dict[str, Any]] = {
         "no cron": {"cron": "every day"},
         "no zone": {"cron": "* * * * *", "timezone": "Mars/Olympus"},
@@ -244,7 +242,7 @@ def test_a_burst_fires_nothing_and_does_not_spin_while_its_job_runs(
 # What a schedule enqueues
 
 
-def test_a_slot_becomes_a_message_as_the_schedule_says(queue: Queue) -> None:
+def test_a_slot_becomes_a_message_with_the_values_of_the_schedule(queue: Queue) -> None:
     by_hand(queue="mail", priority=7, max_attempts=3, content={"args": ["Ada"], "kwargs": {"polite": False}})
     [message] = queue.look()
     assert (message.task, message.queue, message.priority, message.max_attempts) == (send.module_path, "mail", 7, 3)
@@ -272,7 +270,7 @@ def test_a_schedule_follows_its_time_zone_over_the_change_of_clocks(queue: Queue
     assert [f"{slot:%d %H:%M}" for slot in found] == ["28 01:30", "29 01:00", "30 00:30", "31 00:30"]
 
 
-def test_a_schedule_that_somebody_else_holds_is_left_to_him(queue: Queue, session: Session) -> None:
+def test_a_schedule_locked_by_another_session_is_left_to_it(queue: Queue, session: Session) -> None:
     by_hand()
     with session.connection.transaction():
         session.rows("select from pgqueue_schedule for update")
@@ -281,7 +279,7 @@ def test_a_schedule_that_somebody_else_holds_is_left_to_him(queue: Queue, sessio
     assert queue.slots() == [NINE]
 
 
-def test_who_could_not_fire_does_not_ask_again_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_could_not_fire_does_not_retry_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     by_hand()
     monkeypatch.setattr("django_pgqueue.worker.upkeep.scheduler.time.monotonic", lambda: 100.0)
     queue.look()
@@ -380,7 +378,7 @@ def test_with_the_code_the_schedule_changes(queue: Queue, declare: Callable[...,
     assert row().next_at == NINE + 15 * MINUTE, "another rule has another next slot"
 
 
-def test_what_the_code_declares_no_longer_stops_and_goes_on_when_it_comes_back(
+def test_a_schedule_removed_from_the_code_stops_until_it_is_declared_again(
     queue: Queue, declare: Callable[..., None]
 ) -> None:
     declare(every(HOUR))
@@ -435,7 +433,7 @@ def test_two_versions_side_by_side_leave_no_slot_out(
 
 
 @pytest.mark.parametrize(("catch_up", "hours"), [("all", [10, 11, 12]), ("one", [12]), ("skip", [12])], ids=str)
-def test_what_is_due_by_the_old_rule_is_fired_before_it_changes(
+def test_slots_due_by_the_old_rule_are_fired_before_it_changes(
     queue: Queue, declare: Callable[..., None], catch_up: str, hours: list[int]
 ) -> None:
     declare(every(HOUR, catch_up=catch_up))
@@ -473,7 +471,7 @@ def test_a_rule_that_is_due_all_the_time_can_be_changed(queue: Queue, declare: C
     assert row().interval_ms == 3_600_000
 
 
-def test_a_slot_that_somebody_holds_keeps_its_rule_until_it_is_fired(
+def test_a_slot_locked_by_another_session_keeps_its_rule_until_it_is_fired(
     queue: Queue, declare: Callable[..., None], session: Session
 ) -> None:
     declare(every(HOUR))
@@ -531,7 +529,7 @@ def test_the_version_that_was_there_first_counts_until_its_last_worker_has_left(
     assert row().interval_ms == 3_600_000
 
 
-def test_a_worker_that_died_has_no_say_a_minute_later(queue: Queue, declare: Callable[..., None]) -> None:
+def test_the_declaration_of_a_dead_worker_expires_after_a_minute(queue: Queue, declare: Callable[..., None]) -> None:
     declare(every(HOUR))
     queue.look(queue.worker("killed"))
     declare(every(5 * MINUTE))
@@ -545,7 +543,7 @@ def test_a_worker_that_died_has_no_say_a_minute_later(queue: Queue, declare: Cal
     assert row().interval_ms == 300_000
 
 
-def test_what_somebody_changed_by_hand_is_put_right_whoever_lives(queue: Queue, declare: Callable[..., None]) -> None:
+def test_a_schedule_changed_by_hand_is_restored_by_any_worker(queue: Queue, declare: Callable[..., None]) -> None:
     declare(every(HOUR))
     queue.look(one := queue.worker("one"))
     queue.look(queue.worker("another"))
@@ -566,7 +564,7 @@ def test_a_worker_with_another_name_declares_once_more(queue: Queue, declare: Ca
     assert row().interval_ms == 3_600_000
 
 
-def test_what_is_deleted_comes_back_while_the_code_declares_it(queue: Queue, declare: Callable[..., None]) -> None:
+def test_a_deleted_schedule_returns_while_the_code_declares_it(queue: Queue, declare: Callable[..., None]) -> None:
     declare(every(HOUR))
     queue.look()
     Schedule.objects.all().delete()
@@ -574,7 +572,7 @@ def test_what_is_deleted_comes_back_while_the_code_declares_it(queue: Queue, dec
     assert row().next_at == NINE + HOUR
 
 
-def test_two_tasks_that_declare_one_name_are_told_of(
+def test_two_tasks_that_declare_one_name_are_logged(
     queue: Queue, declare: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     declare(every(HOUR, name="nightly"))
@@ -604,7 +602,7 @@ def test_a_copy_made_by_using_is_not_a_second_declaration(
     assert row().priority == 1
 
 
-def test_a_declaration_that_can_not_be_stored_is_told_of_and_breaks_nothing(
+def test_a_declaration_that_cannot_be_stored_is_logged_and_stops_no_other(
     queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     declare((every(HOUR, args=["x" * 2_000_000], name="large"), every(HOUR, name="small")))
@@ -615,7 +613,7 @@ def test_a_declaration_that_can_not_be_stored_is_told_of_and_breaks_nothing(
     assert list(Schedule.objects.filter(declared=True).values_list("name", flat=True)) == ["small"]
 
 
-def test_json_of_a_schedule_made_by_hand_is_the_message_s_own_affair(queue: Queue, session: Session) -> None:
+def test_invalid_content_of_a_schedule_fails_only_its_message(queue: Queue, session: Session) -> None:
     """Whatever stands there: the job fails with the reason, the worker does not."""
     by_hand()
     session.rows("update pgqueue_schedule set content = %s", Jsonb({"args": 5}))
@@ -655,7 +653,7 @@ def test_the_key_and_the_policy_are_those_of_the_task(queue: Queue, declare: Cal
     assert names([message]) == ["reports.tasks.make"]
 
 
-def test_raise_has_nobody_to_raise_to_and_keeps(queue: Queue, declare: Callable[..., None]) -> None:
+def test_on_conflict_raise_works_as_keep_in_a_schedule(queue: Queue, declare: Callable[..., None]) -> None:
     declare(every(HOUR), unique_key="k", on_conflict="raise")
     queue.look()
     queue.move_to(NINE + HOUR)
@@ -685,9 +683,7 @@ def test_its_messages_are_in_the_channel_of_the_task(queue: Queue, declare: Call
     assert list(Message.objects.values_list("channel", flat=True)) == ["acme", "acme"]
 
 
-def test_a_slot_that_meets_a_full_channel_is_used_and_run_now_says_so(
-    queue: Queue, declare: Callable[..., None]
-) -> None:
+def test_a_full_channel_uses_the_slot_and_makes_run_now_an_error(queue: Queue, declare: Callable[..., None]) -> None:
     declare(every(HOUR), channel="acme")
     queue.look()
     control.set_channel("acme", max_size=0)
@@ -716,7 +712,7 @@ def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue, decla
         (lambda _: 7, "unique_key of reports.tasks.make is 7"),
     ],
 )
-def test_a_key_that_can_not_be_made_pauses_the_schedule_with_a_line(
+def test_a_key_that_cannot_be_made_pauses_the_schedule_with_a_log_line(
     queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture, key: Any, says: str
 ) -> None:
     declare(every(HOUR, args=["a"]), unique_key=key)
@@ -748,7 +744,7 @@ def test_two_declarations_of_one_name_are_an_error_that_names_both(
     assert "name=" in (error.hint or "")
 
 
-def test_a_module_of_tasks_that_can_not_be_imported_does_not_stop_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_module_that_cannot_be_imported_does_not_stop_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> None:
         raise SyntaxError
 

@@ -55,7 +55,7 @@ def listen_as_all(ears: psycopg.Connection) -> None:
         ears.execute(sql.SQL("listen {}").format(sql.Identifier(f"pgqueue_{worker}")))
 
 
-def test_one_that_is_awake_and_has_room_does_it_alone(
+def test_a_single_awake_worker_with_room_runs_the_jobs(
     consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
 ) -> None:
     for _ in range(3):
@@ -72,9 +72,7 @@ def test_one_that_is_awake_and_has_room_does_it_alone(
     assert len(asleep()) == 2
 
 
-def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
-    consume: Consume, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sleeper_registers_in_the_transaction_of_its_look(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[str] = []
     seen = functions.worker_seen
 
@@ -94,7 +92,7 @@ def test_who_sleeps_says_that_he_lives_in_the_transaction_in_which_he_looks(
     assert set(statuses) == {"INTRANS"}
 
 
-def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
+def test_a_message_found_by_a_sleeper_begins_after_the_commit_of_its_claim(
     consume: Consume, monkeypatch: pytest.MonkeyPatch, ears: psycopg.Connection
 ) -> None:
     statuses: list[str] = []
@@ -117,7 +115,7 @@ def test_what_a_sleeper_finds_by_looking_begins_when_its_claim_is_committed(
     assert statuses == ["IDLE"]
 
 
-def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_workers_with_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling.Polling, "_is_quiet", lambda _: False)
     monkeypatch.setattr(polling, "AWAKE_SECONDS", 60.0)
     for _ in range(3):
@@ -131,7 +129,7 @@ def test_of_several_that_have_room_one_stays_awake(consume: Consume, monkeypatch
     wait_until(one_is_enough, "the others sleep, although there is always something to do")
 
 
-def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, stays_awake: None) -> None:
+def test_a_full_worker_wakes_the_next_and_announces_it(consume: Consume, diary: Diary, stays_awake: None) -> None:
     """Three jobs for two slots of the first: the third begins at the second."""
     for _ in range(2):
         consume(threads=2)
@@ -146,7 +144,7 @@ def test_who_is_full_wakes_the_next_and_says_so(consume: Consume, diary: Diary, 
         ended(result)
 
 
-def test_who_stops_does_not_keep_others_asleep(
+def test_a_worker_that_stops_does_not_keep_others_asleep(
     consume: Consume, diary: Diary, ears: psycopg.Connection, stays_awake: None
 ) -> None:
     consumers = [consume(threads=2, grace_seconds=600) for _ in range(2)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
 
 
-def test_what_runs_may_end_and_what_has_not_begun_is_given_back_unused(start: Start, diary: Diary) -> None:
+def test_running_jobs_may_end_and_unstarted_ones_are_released(start: Start, diary: Diary) -> None:
     held, behind = claimed_ahead(diary)
     worker = start("--threads", "1", "-v", "0", ready=False)
     started(diary, "x")
@@ -54,7 +54,7 @@ def waiting_attempts(results: list[AnyTaskResult]) -> set[int]:
     return set(waiting.values_list("attempt", flat=True))
 
 
-def test_what_does_not_end_within_grace_is_taken_over_at_once(start: Start, diary: Diary) -> None:
+def test_a_job_that_does_not_end_within_grace_is_taken_over_at_once(start: Start, diary: Diary) -> None:
     result = hold.enqueue("x")
     leaving = start("--grace-seconds", "0.5", "--lock-seconds", "600")
     started(diary, "x")
@@ -83,7 +83,7 @@ def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:
     assert waiting_attempts(behind) == {0}
 
 
-def test_two_signals_in_a_row_still_give_back_what_has_not_begun(
+def test_two_signals_in_a_row_still_release_unstarted_jobs(
     transactional_db: None, diary: Diary, session: Session
 ) -> None:
     held, behind = claimed_ahead(diary)
@@ -149,7 +149,7 @@ def test_the_children_of_a_killed_supervisor_notice_and_stop(start: Start, diary
     assert not Worker.objects.exists()
 
 
-def test_a_worker_that_waits_for_a_lock_of_the_database_stops_all_the_same(start: Start, session: Session) -> None:
+def test_a_worker_that_waits_for_a_database_lock_can_be_stopped(start: Start, session: Session) -> None:
     worker = start("--grace-seconds", "0.5")
     with session.connection.transaction():
         session.rows("lock table pgqueue_message in access exclusive mode")
@@ -188,7 +188,7 @@ print("all stopped")
 """
 
 
-def test_a_signal_is_heard_at_any_moment_of_the_start(environment: dict[str, str]) -> None:
+def test_a_signal_at_any_moment_of_the_start_stops_the_worker(environment: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SIGNALS_WHILE_STARTING], env=environment, capture_output=True, text=True, check=False
     )

@@ -47,7 +47,7 @@ def is_on_time(seconds: float) -> bool:
 
 
 class TestAsync:
-    def test_it_is_cancelled_and_its_process_stays(self, consume: Consume, diary: Diary) -> None:
+    def test_an_async_task_is_cancelled_and_its_process_stays(self, consume: Consume, diary: Diary) -> None:
         consumer = consume()
         result = ended(slow.stay_async.enqueue("x"))
         assert result.status is TaskResultStatus.FAILED
@@ -75,7 +75,7 @@ class TestAsyncThatCannotBeCancelled:
     def _little_time_to_clean_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_LATE_SECONDS", 0.1)
 
-    def test_it_ends_on_time_though_it_swallows_its_cancellation(self, consume: Consume, diary: Diary) -> None:
+    def test_a_task_that_swallows_its_cancellation_ends_on_time(self, consume: Consume, diary: Diary) -> None:
         consume(threads=3)
         other = slow.hold_async.enqueue("y")
         started(diary, "y")
@@ -91,7 +91,7 @@ class TestAsyncThatCannotBeCancelled:
         result.refresh()
         assert statuses(result) == ["failed"]
 
-    def test_it_ends_on_time_though_it_blocks_its_event_loop(self, consume: Consume, diary: Diary) -> None:
+    def test_a_task_that_blocks_its_event_loop_ends_on_time(self, consume: Consume, diary: Diary) -> None:
         consume(grace_seconds=600)
         other = slow.hold_async.enqueue("y")
         started(diary, "y")
@@ -103,7 +103,7 @@ class TestAsyncThatCannotBeCancelled:
             diary.allow(word)
         assert statuses(ended(other)) == ["succeeded"], "its loop comes round again"
 
-    def test_who_cannot_go_on_in_a_blocked_loop_is_run_elsewhere_and_not_charged(
+    def test_a_neighbour_in_a_blocked_loop_runs_elsewhere_and_uses_no_attempt(
         self, consume: Consume, diary: Diary
     ) -> None:
         consume(grace_seconds=0.2)
@@ -154,7 +154,7 @@ class TestThreads:
         assert result.return_value == 2
         assert statuses(result) == ["retried", "succeeded"]
 
-    def test_what_an_atomic_task_writes_late_is_rolled_back(
+    def test_late_writes_of_an_atomic_task_are_rolled_back(
         self, consume: Consume, diary: Diary, effects: Effects
     ) -> None:
         consume()
@@ -193,7 +193,7 @@ class TestSessions:
         assert result.errors[0].exception_class is TaskTimeout
         assert effects.writers() == []
 
-    def test_what_an_async_task_waits_for_is_cancelled_and_its_process_stays(
+    def test_the_query_of_an_async_task_is_cancelled_and_its_process_stays(
         self, consume: Consume, effects: Effects, session: Session, diary: Diary
     ) -> None:
         """asgiref waits for the thread, whoever is cancelled, and all async tasks share that thread."""
@@ -225,7 +225,7 @@ class TestSessions:
         assert len(pids) == 2
 
     @pytest.mark.usefixtures("effects")
-    def test_it_cannot_connect_again(self, consume: Consume, diary: Diary) -> None:
+    def test_a_timed_out_attempt_cannot_reconnect(self, consume: Consume, diary: Diary) -> None:
         consume()
         assert ended(slow.never_give_up.enqueue()).errors[0].exception_class is TaskTimeout
         wait_until(lambda: len(diary.words()) == 2, "the thread has tried")
@@ -248,7 +248,7 @@ class TestSessions:
             assert worker.stop() == 0
         assert effects.writers() == []
 
-    def test_receivers_hear_of_one_end(self, consume: Consume, effects: Effects) -> None:
+    def test_receivers_get_one_end(self, consume: Consume, effects: Effects) -> None:
         heard: list[str] = []
 
         def hear(task_result: AnyTaskResult, **_: Any) -> None:
@@ -313,7 +313,7 @@ class TestBeforeItBegan:
 
     @pytest.mark.django_db(transaction=True)
     @pytest.mark.parametrize(("max_attempts", "end"), [(None, "failed"), (1, "failed"), (2, "retried")])
-    def test_it_is_a_timeout_like_others(self, diary: Diary, max_attempts: int | None, end: str) -> None:
+    def test_a_timeout_before_the_begin_is_ordinary(self, diary: Diary, max_attempts: int | None, end: str) -> None:
         heard: list[str] = []
 
         def hear(task_result: AnyTaskResult, **_: Any) -> None:
@@ -333,7 +333,7 @@ class TestBeforeItBegan:
         execution.run()
         assert diary.words() == [], "what has ended does not begin"
 
-    def test_what_a_receiver_has_held_up_does_not_begin(self, consume: Consume, diary: Diary) -> None:
+    def test_a_task_that_a_receiver_delayed_too_long_does_not_begin(self, consume: Consume, diary: Diary) -> None:
         def hold_up(task_result: AnyTaskResult, **_: Any) -> None:
             if task_result.attempts == 1:
                 wait_until(lambda: statuses(task_result) == ["retried"], "its time is up")
@@ -363,7 +363,7 @@ class TestReplacement:
         assert "x, late" not in diary.words()
         assert worker.stop() == 0
 
-    def test_what_was_claimed_ahead_is_run_by_the_fresh_process_as_its_first_attempt(self, start: Start) -> None:
+    def test_messages_claimed_ahead_run_in_the_fresh_process_as_first_attempts(self, start: Start) -> None:
         for _ in range(30):  # so short that the worker claims many at a time
             slow.whoami.enqueue()
         slow.stay.enqueue("x")
@@ -372,7 +372,7 @@ class TestReplacement:
         assert {(ended(result).attempts, *statuses(result)) for result in behind} == {(1, "succeeded")}
         assert len({result.return_value for result in behind}) == 1
 
-    def test_a_retiring_process_that_is_told_to_stop_has_the_usual_grace(self, start: Start, diary: Diary) -> None:
+    def test_a_retiring_process_that_gets_a_stop_signal_has_the_usual_grace(self, start: Start, diary: Diary) -> None:
         slow.stay.enqueue("x")
         other = slow.hold.enqueue("y")
         worker = start("--threads", "2", "--grace-seconds", "0.5", "--lock-seconds", "600")
@@ -413,7 +413,9 @@ class TestReplacement:
         assert start("--burst", "--threads", "1", ready=False).ends() == 0
         assert [statuses(job) for job in (result, behind)] == [["retried", "succeeded"], ["succeeded"]]
 
-    def test_a_burst_with_a_supervisor_does_what_a_retiring_process_leaves(self, start: Start, diary: Diary) -> None:
+    def test_a_burst_with_a_supervisor_runs_jobs_that_a_retiring_process_leaves(
+        self, start: Start, diary: Diary
+    ) -> None:
         result = slow.stay_and_wait_for_another_try.enqueue("x")
         worker = start("--burst", "--threads", "1", "--health-port", "0", ready=False)
         worker.says("stopped worker=")  # the second process, which has found nothing

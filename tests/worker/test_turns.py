@@ -40,16 +40,16 @@ def turns(*, more: bool = True) -> Turns:
     return turns
 
 
-def test_who_is_woken_for_a_message_does_not_wait() -> None:
+def test_a_worker_woken_for_a_message_does_not_wait() -> None:
     assert not Turns(LOCK_MS).due(1000, now=0.0)
     assert not turns(more=False).due(1000, now=0.0)
 
 
-def test_who_found_all_that_it_wanted_waits() -> None:
+def test_a_worker_that_found_all_it_wanted_waits() -> None:
     assert turns().due(1000, now=0.0)
 
 
-def test_few_messages_are_not_worth_it() -> None:
+def test_a_claim_of_few_messages_does_not_wait() -> None:
     assert turns().due(MANY, now=0.0)
     assert not turns().due(MANY - 1, now=0.0)
 
@@ -59,13 +59,13 @@ def test_the_wait_is_a_small_part_of_the_time_that_messages_are_locked_for() -> 
     assert Turns(1200).wait_ms == 200
 
 
-def test_the_seconds_that_it_waited_are_told() -> None:
+def test_waited_returns_the_seconds_of_the_wait() -> None:
     assert turns().waited(0, now=0.0) == 0
     assert turns().waited(250, now=0.0) == 0.25
     assert turns().waited(None, now=0.0) == MAX_WAIT_MS / 1000
 
 
-def test_who_waits_twice_in_vain_does_without_for_a_while() -> None:
+def test_after_two_timeouts_a_worker_takes_no_turns_for_a_while() -> None:
     waiting = turns()
     waiting.waited(None, now=0.0)
     waiting.waited(30, now=1.0)
@@ -95,7 +95,7 @@ def flood(session: Session) -> None:
     )
 
 
-def test_a_worker_waits_in_a_flood_and_no_longer_than_it_must(
+def test_a_worker_waits_in_a_flood_no_longer_than_necessary(
     session: Session, flood: None, consume: Consume, kept: psycopg.Connection[Any]
 ) -> None:
     consume()
@@ -115,7 +115,7 @@ class FloorsThatAreTold(Floors):
 
 
 @pytest.mark.usefixtures("transactional_db", "flood")
-def test_who_waits_longer_than_it_claims_is_in_a_crowd_and_its_claim_is_not_called_slow(
+def test_a_wait_longer_than_the_claim_means_a_crowd_and_not_a_slow_claim(
     session: Session, kept: psycopg.Connection[Any]
 ) -> None:
     before = len(session.strangers())

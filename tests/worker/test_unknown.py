@@ -55,7 +55,7 @@ def succeed(*message_ids: int, by: str | None = None) -> None:
         assert by is None or worker == by
 
 
-def test_an_old_worker_gives_back_what_only_a_new_one_knows(start: Start, session: Session) -> None:
+def test_an_old_worker_releases_messages_that_only_a_new_one_knows(start: Start, session: Session) -> None:
     old = start("--threads", "2")
     ids = [create(session, f"customer {n}") for n in range(20)]
     wait_until(lambda: all(map(is_parked, ids)), "the old worker has parked all of them")
@@ -67,7 +67,7 @@ def test_an_old_worker_gives_back_what_only_a_new_one_knows(start: Start, sessio
     assert old.output.count("unknown task=") == 1, "one line for the task, not for each message"
 
 
-def test_a_new_worker_that_sleeps_takes_at_once_what_an_old_one_has_parked(start: Start, session: Session) -> None:
+def test_a_sleeping_new_worker_takes_messages_parked_by_an_old_one_at_once(start: Start, session: Session) -> None:
     old = start("--threads", "1")
     new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP)
     ids = []
@@ -95,7 +95,7 @@ def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
     assert (first.stop(), second.stop()) == (0, 0)
 
 
-def test_what_nobody_knows_fails_after_a_while_and_names_those_who_were_asked(start: Start, session: Session) -> None:
+def test_a_message_unknown_to_all_workers_fails_in_the_end_and_names_them(start: Start, session: Session) -> None:
     workers = [start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 3600}) for _ in range(2)]
     message_id = create(session, task=NOBODY)
     wait_until(lambda: is_parked(message_id), "it is parked")
@@ -111,7 +111,7 @@ def test_what_nobody_knows_fails_after_a_while_and_names_those_who_were_asked(st
     assert "has no 'nobody'" in str(attempt.error_message)
 
 
-def test_what_it_knows_begins_even_if_the_connection_breaks_at_the_parking(start: Start, session: Session) -> None:
+def test_known_messages_begin_even_if_the_connection_breaks_during_parking(start: Start, session: Session) -> None:
     text = sql_files.current("pgqueue_message_park")
     head, _, _ = text.partition("set search_path")
     breaks = "as $$ begin perform pg_terminate_backend(pg_backend_pid()); return; end $$"
@@ -127,7 +127,7 @@ def test_what_it_knows_begins_even_if_the_connection_breaks_at_the_parking(start
     assert worker.stop() == 0
 
 
-def test_with_0_seconds_it_fails_at_once(start: Start, session: Session) -> None:
+def test_with_0_seconds_an_unknown_message_fails_at_once(start: Start, session: Session) -> None:
     worker = start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 0})
     ids = [create(session, task=NOBODY), create(session, task=GREET)]
     wait_until(lambda: len(attempts(*ids)) == 2, "both have failed")
@@ -135,7 +135,7 @@ def test_with_0_seconds_it_fails_at_once(start: Start, session: Session) -> None
     assert worker.stop() == 0
 
 
-def test_a_burst_leaves_what_it_does_not_know_and_takes_what_it_knows(start: Start, session: Session) -> None:
+def test_a_burst_runs_known_messages_and_leaves_unknown_ones(start: Start, session: Session) -> None:
     ids = [create(session, "ann"), create(session, task=NOBODY)]
     assert start("--burst", ready=False).ends() == 0
     assert all(map(is_parked, ids))
@@ -160,7 +160,7 @@ def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> N
     assert worker.stop() == 0
 
 
-def test_a_worker_says_what_it_lacks(start: Start, session: Session) -> None:
+def test_a_worker_records_the_tasks_it_lacks(start: Start, session: Session) -> None:
     worker = start("--threads", "1")
     create(session, task=NOBODY)
     lacks = "select coalesce(array_agg(name), '{}') from pgqueue_worker, unnest(lacks) as name where tasks"
@@ -170,7 +170,7 @@ def test_a_worker_says_what_it_lacks(start: Start, session: Session) -> None:
     assert worker.stop() == 0
 
 
-def test_a_flood_that_nobody_knows_is_out_of_the_way_of_other_jobs(start: Start, session: Session) -> None:
+def test_a_flood_of_unknown_messages_does_not_block_other_jobs(start: Start, session: Session) -> None:
     session.rows(
         "insert into pgqueue_message (task, content, dequeue_at) "
         'select %s, \'{"args": [], "kwargs": {}}\', 0 from generate_series(1, 5000)',
@@ -184,7 +184,7 @@ def test_a_flood_that_nobody_knows_is_out_of_the_way_of_other_jobs(start: Start,
     assert worker.stop() == 0
 
 
-def test_no_worker_spins_on_what_it_does_not_know(start: Start, session: Session) -> None:
+def test_no_worker_spins_on_unknown_messages(start: Start, session: Session) -> None:
     worker = start("--threads", "2")
     ids = [create(session, f"customer {n}") for n in range(50)]
     wait_until(lambda: all(map(is_parked, ids)), "all are parked")
@@ -226,7 +226,7 @@ def test_each_message_of_a_flood_is_claimed_once(start: Start, session: Session)
     assert session.value(written) - before <= 3 * 3000 + 300
 
 
-def test_where_some_arguments_fit_these_are_taken_at_once(start: Start, session: Session) -> None:
+def test_messages_whose_arguments_fit_are_taken_at_once(start: Start, session: Session) -> None:
     """Calls of two deploys, each of which only one worker can take: neither stands in the way of the other."""
     first = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="1")
     second = start("--threads", "2", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="2")
@@ -239,7 +239,7 @@ def test_where_some_arguments_fit_these_are_taken_at_once(start: Start, session:
     assert (first.stop(), second.stop()) == (0, 0)
 
 
-def test_a_flood_of_arguments_that_nobody_takes_does_not_hide_those_that_fit(start: Start, session: Session) -> None:
+def test_a_flood_of_invalid_arguments_does_not_hide_messages_that_fit(start: Start, session: Session) -> None:
     old = start("--threads", "2")
     session.rows(
         "insert into pgqueue_message (task, content, dequeue_at) "
@@ -260,7 +260,7 @@ def test_a_flood_of_arguments_that_nobody_takes_does_not_hide_those_that_fit(sta
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-def test_it_is_seen_as_soon_as_it_is_parked(start: Start, session: Session) -> None:
+def test_a_parked_message_is_reported_at_once(start: Start, session: Session) -> None:
     worker = start("--threads", "1")
     message_id = create(session, task=NOBODY)
     wait_until(lambda: is_parked(message_id), "it is parked")

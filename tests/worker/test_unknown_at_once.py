@@ -40,14 +40,14 @@ def take(consumer: WorkerProcess, message_id: int) -> None:
     wait_until(lambda: sleeps(consumer), "it sleeps")
 
 
-def test_a_sleeper_takes_what_it_knows(consume: Consume, session: Session) -> None:
+def test_a_sleeper_takes_parked_messages_that_it_knows(consume: Consume, session: Session) -> None:
     consumer = consume()
     wait_until(lambda: sleeps(consumer), "it sleeps")
     for _ in range(3):
         take(consumer, park(session, nothing.module_path))
 
 
-def test_a_sleeper_takes_its_own_of_what_is_left_to_others(consume: Consume, session: Session, settings: Any) -> None:
+def test_a_sleeper_takes_parked_messages_of_its_own_version(consume: Consume, session: Session, settings: Any) -> None:
     [alias, *_] = settings.TASKS
     one = settings.TASKS[alias]
     settings.TASKS = {**settings.TASKS, alias: {**one, "OPTIONS": {**one.get("OPTIONS", {}), "VERSION": OLD}}}

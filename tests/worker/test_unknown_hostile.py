@@ -52,7 +52,7 @@ def test_every_malformed_message_is_failed_or_parked_and_the_worker_goes_on(star
         {"task": GREET, "parked_at": HIGH, "unknown_since": HIGH, "dequeue_at": 0, "in_line": True},
     ],
 )
-def test_rows_that_no_program_writes_stop_nobody(start: Start, session: Session, columns: dict[str, Any]) -> None:
+def test_rows_that_no_program_writes_stop_no_worker(start: Start, session: Session, columns: dict[str, Any]) -> None:
     for queue in ("aaa", "default", "zzz"):
         row = {"in_line": False, **columns, "queue": queue, "content": json.dumps(CALL), "last_error": None}
         names, values = ", ".join(row), ", ".join(["%s"] * len(row))
@@ -89,7 +89,7 @@ def test_a_channel_of_one_goes_on_with_its_next_message(start: Start, session: S
     assert session.value("select running from pgqueue_channel where name = 'one'") == 0
 
 
-def test_a_paused_queue_keeps_it_until_it_is_resumed(start: Start, session: Session) -> None:
+def test_a_paused_queue_keeps_a_parked_message_until_it_is_resumed(start: Start, session: Session) -> None:
     old = start("--threads", "1")
     message_id = create(session, "ann", queue="mail")
     wait_until(lambda: is_parked(message_id), "it is parked")
@@ -102,7 +102,7 @@ def test_a_paused_queue_keeps_it_until_it_is_resumed(start: Start, session: Sess
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-def test_a_worker_of_another_queue_does_not_take_it_and_is_not_asked(start: Start, session: Session) -> None:
+def test_a_worker_of_another_queue_does_not_count_for_a_parked_message(start: Start, session: Session) -> None:
     mail = start("--threads", "1", "--queues", "mail")
     other = start("--threads", "1", "--queues", "other", PGQUEUE_TEST_IMPORTS=SHOP)
     message_id = create(session, "ann", queue="mail")
@@ -116,7 +116,7 @@ def test_a_worker_of_another_queue_does_not_take_it_and_is_not_asked(start: Star
     assert (mail.stop(), other.stop()) == (0, 0)
 
 
-def test_what_waits_for_a_parked_job_waits_until_that_has_ended(start: Start, session: Session) -> None:
+def test_a_job_that_waits_for_a_parked_one_waits_until_its_end(start: Start, session: Session) -> None:
     old = start("--threads", "1")
     first = create(session, task=NOBODY)
     after = (

@@ -93,7 +93,7 @@ def deploy(version: str, *, seen: str = "now()", refuses: str | None = None) -> 
         )
 
 
-def test_all_of_it_is_read_again_later_and_later(worker: Worker) -> None:
+def test_parked_messages_are_read_again_at_growing_intervals(worker: Worker) -> None:
     create(*range(9))
     [message] = worker.claim()
     worker.refuse(message)
@@ -105,7 +105,7 @@ def test_all_of_it_is_read_again_later_and_later(worker: Worker) -> None:
     assert worker.unknown.refuses == [TASK]
 
 
-def test_what_is_parked_meanwhile_and_fits_is_taken_with_the_next_look(worker: Worker) -> None:
+def test_a_fitting_message_parked_meanwhile_is_taken_at_the_next_look(worker: Worker) -> None:
     create(*range(9))
     worker.refuse(*worker.claim())
     worker.looks(1000)
@@ -118,7 +118,7 @@ def test_what_is_parked_meanwhile_and_fits_is_taken_with_the_next_look(worker: W
     assert worker.unknown.refuses == [TASK]
 
 
-def test_what_is_no_call_is_taken_too_because_it_fails_wherever_it_runs(worker: Worker) -> None:
+def test_content_that_is_no_call_is_taken_because_it_fails_everywhere(worker: Worker) -> None:
     create(*range(9))
     worker.refuse(*worker.claim())
     worker.looks(1)
@@ -128,7 +128,7 @@ def test_what_is_no_call_is_taken_too_because_it_fails_wherever_it_runs(worker: 
     assert [message.id for message in worker.claim()] == [nonsense]
 
 
-def test_what_seemed_to_fit_and_was_refused_is_not_tried_again(worker: Worker) -> None:
+def test_a_message_that_seemed_to_fit_and_was_refused_is_not_retried(worker: Worker) -> None:
     create("a")
     [message] = worker.claim()
     worker.refuse(message)
@@ -137,7 +137,7 @@ def test_what_seemed_to_fit_and_was_refused_is_not_tried_again(worker: Worker) -
     assert worker.unknown.refuses == [TASK]
 
 
-def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> None:
+def test_without_parked_messages_a_worker_lacks_nothing(worker: Worker) -> None:
     create(*range(9))
     [message] = worker.claim()
     worker.refuse(message)
@@ -147,7 +147,7 @@ def test_when_nothing_is_parked_any_more_nothing_is_lacked(worker: Worker) -> No
     assert worker.unknown.lacks == worker.unknown.refuses == []
 
 
-def test_any_number_of_names_is_a_bounded_number_of_lines_in_the_log(
+def test_any_number_of_unknown_names_logs_a_bounded_number_of_lines(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
     for n in range(3 * unknown.MAX_NAMED):
@@ -190,7 +190,7 @@ def test_its_own_messages_are_found_behind_any_number_of_later_ones(monkeypatch:
     assert worker.unknown.lacks == worker.unknown.refuses == []
 
 
-def test_a_sleeper_that_is_told_reads_as_many_lines_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notified_sleeper_reads_all_parked_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(monkeypatch, "1")
     deploy("2")
     queues = [f"q{n:02}" for n in range(3 * unknown.MAX_READ_LINES)]
@@ -207,7 +207,7 @@ def test_a_sleeper_that_is_told_reads_as_many_lines_as_there_are(monkeypatch: py
         assert [message.id for message in worker.claim()] == [own]
 
 
-def test_what_was_left_is_its_own_when_no_later_worker_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_takes_messages_of_a_later_version_without_a_later_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(monkeypatch, "1")
     deploy("2")
     deploy("3")

@@ -82,7 +82,7 @@ def refuse(session: Session, *args: Any) -> int:
     return message_id
 
 
-def test_an_older_worker_leaves_it_to_the_newer_one(start: Start, session: Session) -> None:
+def test_an_older_worker_leaves_a_newer_message_to_the_newer_worker(start: Start, session: Session) -> None:
     old, new = run(start, OLD), run(start, NEW)
     ids = [create(session, f"{n}") for n in range(30)]
     assert runners(*ids) == {id_of(new)}
@@ -91,7 +91,7 @@ def test_an_older_worker_leaves_it_to_the_newer_one(start: Start, session: Sessi
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-def test_while_the_newer_worker_is_busy_it_waits(start: Start, session: Session, diary: Diary) -> None:
+def test_a_newer_message_waits_while_the_newer_worker_is_busy(start: Start, session: Session, diary: Diary) -> None:
     new = run(start, NEW, "--threads", "1")
     held = create(session, "x", task=hold)
     started(diary, "x")
@@ -105,7 +105,9 @@ def test_while_the_newer_worker_is_busy_it_waits(start: Start, session: Session,
     assert runners(held, *ids) == {id_of(new)}
 
 
-def test_after_a_rollback_the_older_worker_takes_it(start: Start, session: Session, diary: Diary) -> None:
+def test_after_a_rollback_the_older_worker_takes_the_newer_message(
+    start: Start, session: Session, diary: Diary
+) -> None:
     new, old = run(start, NEW, "--threads", "1"), run(start, OLD)
     create(session, "x", task=hold)
     started(diary, "x")
@@ -117,7 +119,7 @@ def test_after_a_rollback_the_older_worker_takes_it(start: Start, session: Sessi
     assert runners(create(session, "y")) == {id_of(old)}
 
 
-def test_a_newer_worker_that_died_without_a_word_holds_nothing_up(start: Start, session: Session) -> None:
+def test_a_newer_worker_that_crashed_blocks_no_message(start: Start, session: Session) -> None:
     presence(session, NEW)
     old = run(start, OLD)
     message_id = create(session, "x")
@@ -126,9 +128,7 @@ def test_a_newer_worker_that_died_without_a_word_holds_nothing_up(start: Start, 
     assert runners(message_id) == {id_of(old)}
 
 
-def test_a_newer_worker_that_serves_other_queues_or_lacks_the_task_holds_nothing_up(
-    start: Start, session: Session
-) -> None:
+def test_a_newer_worker_of_other_queues_or_without_the_task_blocks_no_message(start: Start, session: Session) -> None:
     presence(session, NEW, id="a", queues=["other"])
     presence(session, NEW, id="b", exclude_queues=["default"])
     presence(session, NEW, id="c", lacks=[write.module_path])
@@ -197,7 +197,7 @@ def test_a_worker_without_a_version_takes_everything(start: Start, session: Sess
 
 
 @pytest.mark.parametrize("own", [None, OLD])
-def test_nobody_asks_for_versions_where_messages_have_none(own: str | None) -> None:
+def test_messages_without_a_version_cause_no_version_query(own: str | None) -> None:
     versions = Versions(cast("Any", None), own)  # which has no connection to ask with
     claimed = [cast("Any", SimpleNamespace(id=n, version=None)) for n in range(3)]
     rest, later = versions.split(claimed)
@@ -206,7 +206,7 @@ def test_nobody_asks_for_versions_where_messages_have_none(own: str | None) -> N
     assert not versions.leaves(Line("default", "t"), None)
 
 
-def test_it_is_never_unknown(start: Start, session: Session) -> None:
+def test_a_newer_message_is_never_unknown(start: Start, session: Session) -> None:
     """Whatever UNKNOWN_TASK_SECONDS says, and how long it waits."""
     presence(session, NEW)
     run(start, OLD)
@@ -221,7 +221,7 @@ def test_it_is_never_unknown(start: Start, session: Session) -> None:
     assert not Attempt.objects.exists()
 
 
-def test_an_older_worker_walks_over_a_flood_once(start: Start, session: Session) -> None:
+def test_an_older_worker_claims_a_flood_of_newer_messages_once(start: Start, session: Session) -> None:
     """Work, not time: a claim, a release and a parking are three versions of a row."""
     presence(session, NEW)
     session.rows("select pg_stat_force_next_flush()")
@@ -258,7 +258,7 @@ def test_a_flood_of_a_newer_version_runs_on_the_newer_worker(start: Start, sessi
     assert (old.stop(), new.stop()) == (0, 0)
 
 
-def test_what_a_later_worker_refuses_does_not_wait_behind_what_is_left_to_it(start: Start, session: Session) -> None:
+def test_a_message_that_a_later_worker_refuses_does_not_wait_behind_its_others(start: Start, session: Session) -> None:
     presence(session, NEW)
     old = run(start, OLD)
     ids = [create(session, f"{n}") for n in range(200)]
@@ -268,7 +268,7 @@ def test_what_a_later_worker_refuses_does_not_wait_behind_what_is_left_to_it(sta
     assert left(*ids) == 200
 
 
-def test_of_three_versions_each_worker_takes_its_own(start: Start, session: Session) -> None:
+def test_with_three_versions_each_worker_takes_its_own_messages(start: Start, session: Session) -> None:
     """The oldest worker parks what is of either of the others; the middle one reads which of it is its own."""
     presence(session, "3")
     oldest, middle = run(start, "1"), run(start, "2")
@@ -282,7 +282,7 @@ def test_of_three_versions_each_worker_takes_its_own(start: Start, session: Sess
     assert (oldest.stop(), middle.stop()) == (0, 0)
 
 
-def test_of_what_is_left_arguments_that_nobody_takes_are_unknown_in_the_end(start: Start, session: Session) -> None:
+def test_messages_left_to_a_newer_worker_become_unknown_if_it_refuses_them(start: Start, session: Session) -> None:
     """A worker that only reads a line says what it cannot take of it."""
     presence(session, NEW, lacks=["another"])
     old = run(start, OLD)
@@ -294,7 +294,7 @@ def test_of_what_is_left_arguments_that_nobody_takes_are_unknown_in_the_end(star
     assert old.stop() == 0
 
 
-def test_what_is_quarantined_is_left_too(start: Start, session: Session) -> None:
+def test_a_quarantined_newer_message_is_left_too(start: Start, session: Session) -> None:
     message_id = create(session, "x")
     session.rows("update pgqueue_message set alone_at = dequeue_at, dequeue_at = 9223372036854775807, lost = 2")
     presence(session, NEW)
@@ -317,7 +317,7 @@ def test_a_worker_killed_in_a_rollout_takes_nothing_with_it(start: Start, sessio
     assert old.stop() == 0
 
 
-def test_what_the_project_enqueues_has_its_version(settings: Any, session: Session) -> None:
+def test_messages_of_a_project_have_its_version(settings: Any, session: Session) -> None:
     [alias, *_] = settings.TASKS
     one = settings.TASKS[alias]
     settings.TASKS = {**settings.TASKS, alias: {**one, "OPTIONS": {**one.get("OPTIONS", {}), "VERSION": NEW}}}

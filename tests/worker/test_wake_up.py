@@ -50,7 +50,7 @@ def test_a_sleeper_begins_scheduled_jobs_when_they_are_due(no_poll: None, consum
     assert min(seconds_late(result) for result in results) >= 0
 
 
-def test_a_sleeper_that_nobody_wakes_looks_by_itself(start: Start, session: Session) -> None:
+def test_a_sleeper_without_a_notification_polls(start: Start, session: Session) -> None:
     start("-v", "0", ready=False)
     for _ in range(2):
         all_asleep()
@@ -60,7 +60,7 @@ def test_a_sleeper_that_nobody_wakes_looks_by_itself(start: Start, session: Sess
         ended(result)
 
 
-def test_without_listen_polling_does_it(start: Start) -> None:
+def test_without_listen_a_worker_polls(start: Start) -> None:
     worker = start("-v", "0", ready=False, options={"LISTEN": False})
     wait_until(Worker.objects.exists, "the worker is known")
     for _ in range(2):

@@ -50,7 +50,9 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_runs_jobs_and_stops_when_it_is_asked_to(start: Start, diary: Diary, number: signal.Signals) -> None:
+def test_a_worker_without_fork_runs_jobs_and_stops_on_a_signal(
+    start: Start, diary: Diary, number: signal.Signals
+) -> None:
     worker = start("qworker", "--threads", "2")
     assert ended(write.enqueue("one")).worker_ids
     assert ended(jobs.which_session_async.enqueue()).return_value
@@ -76,7 +78,7 @@ def test_a_burst_ends(start: Start, diary: Diary) -> None:
     assert (worker.returncode, sorted(diary.words())) == (0, ["a", "b"]), said
 
 
-def test_it_leaves_when_it_is_idle(start: Start, diary: Diary) -> None:
+def test_a_worker_without_fork_exits_when_it_is_idle(start: Start, diary: Diary) -> None:
     write.enqueue("a")
     worker = start("qworker", "--exit-when-idle", "0.5")
     said, _ = worker.communicate(timeout=SECONDS)
@@ -95,7 +97,7 @@ def test_it_leaves_when_it_is_idle(start: Start, diary: Diary) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_needs_forks_is_refused(start: Start, flags: list[str], message: str) -> None:
+def test_options_that_need_fork_are_refused(start: Start, flags: list[str], message: str) -> None:
     worker = start("qworker", *flags)
     said, _ = worker.communicate(timeout=SECONDS)
     assert worker.returncode == 1
@@ -103,7 +105,7 @@ def test_what_needs_forks_is_refused(start: Start, flags: list[str], message: st
     assert f"This system ({sys.platform}) has none." in said
 
 
-def test_other_commands_do_not_need_it(start: Start) -> None:
+def test_other_commands_do_not_need_fork(start: Start) -> None:
     for command in (["qstatus"], ["check"], ["qdoctor"]):
         worker = start(*command)
         said, _ = worker.communicate(timeout=SECONDS)

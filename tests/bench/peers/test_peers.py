@@ -26,7 +26,7 @@ def test_every_peer_of_the_catalogue_has_an_adapter() -> None:
     assert "class Peer(" in (folder / "celery.py").read_text()
 
 
-def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_that_does_not_install_reports_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGQUEUE_BENCH_PEERS", str(tmp_path))
     peer = Environment(replace(OURS, packages=(f"{tmp_path}/nowhere",)))
     monkeypatch.setattr(
@@ -36,19 +36,19 @@ def test_a_peer_that_does_not_install_says_why(tmp_path: Path, monkeypatch: pyte
         peer.prepare()
 
 
-def test_a_peer_that_needs_a_newer_python_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_needs_a_newer_python_is_unavailable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PGQUEUE_BENCH_PEERS", str(tmp_path))
     with pytest.raises(Unavailable, match=r"needs Python 4\.0, and this is 3\."):
         Environment(replace(OURS, packages=("future",), python=(4, 0))).prepare()
 
 
-def test_a_peer_sees_nothing_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_does_not_get_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.bench.settings")
     assert "DJANGO_SETTINGS_MODULE" not in Environment(PEERS["celery"]).process_environment
     assert "DJANGO_SETTINGS_MODULE" in Environment(OURS).process_environment
 
 
-def test_what_a_peer_can_not_do_is_answered_and_not_raised(tmp_path: Path) -> None:
+def test_an_operation_that_a_peer_lacks_is_reported_and_not_raised(tmp_path: Path) -> None:
     """The program needs nothing but the standard library."""
     (tmp_path / "tests" / "bench" / "peers").mkdir(parents=True)
     for folder in ("tests", "tests/bench", "tests/bench/peers"):
@@ -75,7 +75,7 @@ def test_what_a_peer_can_not_do_is_answered_and_not_raised(tmp_path: Path) -> No
     assert isinstance(call("singly", "2", "0"), list)
 
 
-def test_without_redis_its_peers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peers_that_need_redis_are_unavailable_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(Unavailable, match="no redis-server"), redis.server():
         pass

@@ -67,7 +67,7 @@ def test_the_exit_code_is_for_ci(
     assert run(*(["--fail-level", level] if level else []))[0] == code
 
 
-def test_a_finding_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finding_is_printed_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "CHECKS", [found_by(Severity.INFO), found_by(Severity.ERROR)])
     code, said = run()
     lines = said.splitlines()
@@ -79,7 +79,7 @@ def test_a_finding_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
     assert "  psql=> select something();" in lines
 
 
-def test_nothing_is_worth_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_queue_without_findings_prints_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "CHECKS", [found_by(None)])
     assert run() == (0, "default: nothing is wrong (1 checks).\n")
 
@@ -93,7 +93,7 @@ def test_programs_get_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (finding["name"], finding["severity"], finding["values"]) == ("some-finding", "warning", {"pid": 42})
 
 
-def test_a_check_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_check_does_not_hide_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(patient: Subject) -> Iterator[Finding]:
         patient.rows("select 1/0")
         yield Kind("never", Severity.INFO, "").found("")
@@ -104,13 +104,13 @@ def test_a_check_that_breaks_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> 
     assert "INFO some-finding" in said
 
 
-def test_all_checks_can_look_at_a_queue_that_is_in_use() -> None:
+def test_all_checks_run_on_a_queue_in_use() -> None:
     send()
     _, said = run("--json")
     assert "could-not-look" not in said
 
 
-def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_database_is_an_error(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         CommandError, match=r"names no queue in the database 'nowhere' \(it names: default\)"
     ) as refused:
@@ -126,7 +126,7 @@ def test_who_can_not_ask_says_so(settings: Settings, monkeypatch: pytest.MonkeyP
     assert away.value.returncode == 2
 
 
-def test_in_a_window_its_progress_is_shown_and_taken_away(environment: dict[str, str]) -> None:  # noqa: F811
+def test_progress_is_shown_in_a_terminal_and_erased(environment: dict[str, str]) -> None:  # noqa: F811
     window = Window("qdoctor", "--fail-level", "never", environment=environment)
     window.shows("checking ")
     assert window.ends() == 0

@@ -543,7 +543,7 @@ def test_parked_messages(find: Find, db: None) -> None:
     assert find("parked-messages", workers.parked_messages) == []
 
 
-def test_a_misspelled_name_is_found_beside_many_old_ones(find: Find, db: None) -> None:
+def test_a_misspelled_task_is_found_beside_many_old_ones(find: Find, db: None) -> None:
     sql(
         "insert into pgqueue_message (queue, task, content, dequeue_at, in_line, parked_at, unknown_since, version) "
         "select 'default', 'a.old' || n, '{}', 9223372036854775806, false, n, case when n <= 40 then n end, '2' "
@@ -577,13 +577,13 @@ def test_channel_count(find: Find, db: None) -> None:
 # What is installed
 
 
-def test_nothing_is_said_of_a_queue_as_the_migrations_make_it(fixed_clock: object) -> None:
+def test_a_freshly_migrated_queue_has_no_finding(fixed_clock: object) -> None:
     patient = Subject("default")
     assert [*installation.migrations(patient), *installation.parts(patient)] == []
     assert sql("select from pg_namespace where nspname = 'pgqueue_doctor_copy'") == [], "the copy leaves nothing"
 
 
-def test_a_clock_that_any_session_can_move_is_found(find: Find, db: None) -> None:
+def test_a_clock_that_any_session_can_set_is_found(find: Find, db: None) -> None:
     found = {finding.command for finding in find("changed-function", installation.parts)}
     assert found == {"psql -f sql/clock/pgqueue_clock.sql", "psql -f sql/clock/pgqueue_now.sql"}
 
@@ -635,7 +635,7 @@ def test_missing_table(find: Find, db: None) -> None:
     ]
 
 
-def test_a_database_without_a_queue_says_so_and_no_more(db: None) -> None:
+def test_a_database_without_a_queue_is_the_only_finding(db: None) -> None:
     sql("alter table pgqueue_message rename to elsewhere")
     found = {finding.name: finding for finding in examine(Subject("default"))}
     assert found["missing-table"].command == "python manage.py migrate --database default"
@@ -675,7 +675,7 @@ def test_changed_function(find: Find, fixed_clock: object) -> None:
     )
 
 
-def test_a_function_whose_text_was_changed_is_told_with_its_line(find: Find, fixed_clock: object) -> None:
+def test_a_changed_function_is_reported_with_its_line(find: Find, fixed_clock: object) -> None:
     [[text]] = sql("select pg_get_functiondef('pgqueue_worker_wake'::regproc)")
     sql(text.replace("group by w.tasks", "group by 1").replace("%", "%%"))
     found = only(find("changed-function", installation.parts))
@@ -1068,7 +1068,7 @@ def test_each_finding_has_a_test_here() -> None:
     assert {name for name in KINDS if name.replace("-", "_") not in tests and name not in given} == set()
 
 
-def test_the_rights_of_the_owner_are_no_change_where_the_path_is_safe(find: Find, fixed_clock: object) -> None:
+def test_owner_rights_with_a_safe_search_path_are_no_finding(find: Find, fixed_clock: object) -> None:
     for path, findings in (("public, pg_temp", 0), ("public", 2)):  # the first one as roles.sql does
         for name in ("pgqueue_message_create_many(jsonb)", "pgqueue_exchange_route(text, text)"):
             sql(f"alter function {name} security definer set search_path = {path}")

@@ -164,7 +164,7 @@ def test_a_dump_that_names_the_partitions(shell: Shell) -> None:
         check(connection)
 
 
-def test_messages_alone_are_found_and_their_channels_are_counted_anew_by_a_worker(shell: Shell) -> None:
+def test_messages_restored_alone_are_dequeued_and_a_worker_recounts_channels(shell: Shell) -> None:
     shell.run("""
         pg_dump --format=custom --data-only --table=pgqueue_message --file=/backup/messages.dump shop
         createdb shop_days

@@ -35,7 +35,7 @@ def pages(found: list[Path]) -> pytest.MarkDecorator:
 
 
 @pages(PAGES)
-def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+def test_every_block_is_run_or_gives_the_reason(page: Path) -> None:
     for block in blocks(page):
         assert block.language in RUN | READ, f"{block} has the language {block.language!r}"
         assert block.not_run is None or block.not_run.strip(), f"{block} is not run and does not say why"

@@ -101,7 +101,7 @@ def test_the_page_shows_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", WORKERS)
-def test_a_worker_is_waited_for_longer_than_it_takes(kind: str) -> None:
+def test_the_stop_timeout_is_longer_than_the_grace_of_a_worker(kind: str) -> None:
     words, patience = WORKERS[kind]()
     given = options(words).grace_seconds
     assert given == Options().grace_seconds
@@ -114,12 +114,12 @@ def test_the_procfile_waits_no_longer_than_heroku() -> None:
 
 
 @pytest.mark.parametrize("kind", ["docker", "kubernetes"])
-def test_who_asks_from_outside_is_answered(kind: str) -> None:
+def test_health_and_metrics_are_reachable_from_outside(kind: str) -> None:
     given = options(WORKERS[kind]()[0])
     assert (given.metrics_host, given.metrics_port) == ("0.0.0.0", 9100)  # noqa: S104
 
 
-def test_probes_ask_where_the_worker_answers() -> None:
+def test_probes_use_the_port_of_the_worker() -> None:
     port = options(container()["args"]).metrics_port
     assert container()["ports"] == [{"name": "metrics", "containerPort": port}]
     asked = {name: container()[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
@@ -177,7 +177,7 @@ def test_an_image_is_built_of_what_was_tested() -> None:
     assert all("--require-hashes" in line for line in installs)
 
 
-def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
+def test_a_worker_runs_on_a_read_only_file_system_without_capabilities(
     environment: dict[str, str], session: Session, tmp_path: Path
 ) -> None:
     """As the examples let it run: without /tmp even."""
@@ -202,7 +202,7 @@ def test_a_worker_runs_where_it_can_write_to_no_file_and_has_no_capability(
     assert ended == [("succeeded",)], done.stderr
 
 
-def test_alerts_and_dashboards_name_metrics_that_there_are() -> None:
+def test_alerts_and_dashboards_name_existing_metrics() -> None:
     page = (FOLDER / "operate" / "monitoring.md").read_text()
     known = set(re.findall(r"^\| `(pgqueue_\w+)`", page, re.MULTILINE))
     known |= {f"{name}_bucket" for name in known}

@@ -27,7 +27,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 @each_page
-def test_what_a_page_links_to_is_there(page: Path) -> None:
+def test_every_link_of_a_page_has_a_target(page: Path) -> None:
     for words, target, anchor in LINK.findall(page.read_text()):
         found = page.parent / target if target else page
         assert found.exists(), f"{name_of(page)} links to {target}"
@@ -38,7 +38,7 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 @each_page
-def test_what_a_page_names_is_there(page: Path) -> None:
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
     paths = [path for path in NAMED.findall(page.read_text()) if not path.startswith(OF_A_RELEASE)]
     assert [path for path in paths if not (ROOT / path).exists()] == []
 

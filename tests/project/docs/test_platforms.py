@@ -15,7 +15,7 @@ NOT_NEEDED = ("create extension", "superuser", "replication", "create temp", "al
 
 
 @pytest.mark.parametrize(("feature", "path"), NEEDED, ids=[feature for feature, _ in NEEDED])
-def test_what_the_page_calls_needed_is_in_the_code(feature: str, path: str) -> None:
+def test_a_needed_feature_is_used_in_the_code(feature: str, path: str) -> None:
     assert feature in (ROOT / path).read_text(encoding="utf-8").lower()
 
 
@@ -38,12 +38,12 @@ def test_the_tables_of_platforms_were_found() -> None:
     assert found == {"PostgreSQL as a service": 8, "Poolers": 8, "Other databases": 5}
 
 
-def test_the_table_of_needs_was_found() -> None:
+def test_the_table_of_needed_features_was_found() -> None:
     assert len(NEEDED) > 15
 
 
 @pytest.mark.parametrize("words", NOT_NEEDED)
-def test_what_the_page_calls_not_needed_is_in_no_function_or_table(words: str) -> None:
+def test_a_feature_that_is_not_needed_is_in_no_function_or_table(words: str) -> None:
     def statements(text: str) -> str:
         return re.sub(r"--.*", "", text).lower()
 

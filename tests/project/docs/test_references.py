@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROW = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
 
 
-def test_the_sql_page_says_what_the_files_say() -> None:
+def test_the_sql_page_matches_the_files() -> None:
     page = text_of("sql")
     assert page == sql_reference.written(page), "Run: python -m tests.project.docs.sql_reference"
 
@@ -132,7 +132,7 @@ def test_every_model_has_a_table_on_the_page() -> None:
 LINKED = {"Orders", "Job queue → Finished attempts", "Exchanges → shop", "Workers", "Insights"}
 
 
-def test_the_walk_calls_buttons_as_the_shop_does() -> None:
+def test_the_walk_names_the_buttons_of_the_shop() -> None:
     templates = (ROOT / "example_project" / "shop" / "templates" / "shop").glob("*.html")
     markup = "\n".join(template.read_text(encoding="utf-8") for template in templates)
     buttons = [text.strip() for text in re.findall(r"<button[^>]*>([^<]*)</button>", markup)]
@@ -161,7 +161,7 @@ def named_in(line: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", ["reliability", "security"])
-def test_every_test_that_a_page_names_is_there(page: str) -> None:
+def test_every_test_that_a_page_names_exists(page: str) -> None:
     named = [test for line in text_of(page).splitlines() for test in named_in(line)]
     assert len(named) > 30
     assert [test for test in named if not is_there(*test)] == []

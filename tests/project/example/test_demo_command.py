@@ -80,7 +80,7 @@ def test_two_demos_share_the_orders_and_not_the_port_and_each_ends_with_its_own_
     wait_until(lambda: not home.leftovers(), "no process is left")
 
 
-def test_a_port_that_is_taken_is_named(home: Home) -> None:
+def test_a_port_in_use_is_named(home: Home) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with Demo(home, "--port", str(port)) as demo:
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_named(home: Home) -> None:
             assert f"Port {port} cannot be used" in demo.said
 
 
-def test_a_database_that_does_not_answer_is_told_in_one_line(home: Home) -> None:
+def test_an_unreachable_database_is_reported_in_one_line(home: Home) -> None:
     nowhere = Home(home.folder, "postgresql://somebody@127.0.0.1:1/nothing")
     with Demo(nowhere) as demo:
         assert demo.ends() == 1

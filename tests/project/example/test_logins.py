@@ -130,7 +130,7 @@ def shop() -> Iterator[Shop]:
         yield opened(home, demo, superuser)
 
 
-def test_the_site_and_the_worker_log_in_as_who_they_are(shop: Shop) -> None:
+def test_the_site_and_the_worker_have_their_own_logins(shop: Shop) -> None:
     with psycopg.connect(shop.superuser) as connection:
         connection.execute("lock table shop_product")
         visit = threading.Thread(target=shop.visitor.get, args=["/"])
@@ -145,7 +145,7 @@ def test_the_site_and_the_worker_log_in_as_who_they_are(shop: Shop) -> None:
     assert names == {"shop_web", "shop_worker", "pgqueue"}, "the last is this test"
 
 
-def test_only_the_owner_owns_anything_and_none_of_them_is_more_than_a_login(shop: Shop) -> None:
+def test_only_the_owner_owns_objects_and_no_login_has_extra_attributes(shop: Shop) -> None:
     assert shop.rows(OWNERS) == [("shop_owner",)]
     names = sorted(logins.ROLES.values())
     assert sorted(name for (name,) in shop.rows(ATTRIBUTES, names)) == names
@@ -205,12 +205,12 @@ BY_THE_SITE = (
         *(("worker", statement) for statement in BY_THE_SITE),
     ],
 )
-def test_a_login_cannot_do_what_it_need_not(shop: Shop, login: str, statement: str) -> None:
+def test_a_login_has_only_the_rights_that_it_needs(shop: Shop, login: str, statement: str) -> None:
     with pytest.raises(InsufficientPrivilege):
         rows(logins.url_of(login, shop.superuser), statement)
 
 
-def test_the_password_of_one_is_not_that_of_another(shop: Shop) -> None:
+def test_each_login_has_its_own_password(shop: Shop) -> None:
     urls = {logins.url_of(login, shop.superuser) for login in logins.ROLES}
     passwords = {url.partition("://")[2].partition("@")[0].partition(":")[2] for url in (*urls, shop.superuser)}
     assert len(passwords) == len(logins.ROLES) + 1
@@ -248,7 +248,7 @@ def test_a_changed_mind_and_a_report(shop: Shop) -> None:
     assert shop.ended(int(message[1])) == "succeeded"
 
 
-def test_the_warehouse_and_who_hears_of_its_parcels(shop: Shop) -> None:
+def test_the_warehouse_and_the_subscribers_of_its_parcels(shop: Shop) -> None:
     for _ in range(3):
         shop.order()
     for outcome, words in (("put_back", "comes back"), ("damaged", "has failed"), ("pack", "is packed")):
@@ -366,7 +366,7 @@ def command(home: Home, *words: str, **variables: str) -> str:
     return done.stdout
 
 
-def test_the_owner_s_commands_see_all(shop: Shop) -> None:
+def test_the_commands_of_the_owner_see_everything(shop: Shop) -> None:
     assert "No planned migration operations" in command(shop.home, "migrate", "--plan")
     found = command(shop.home, "qdoctor", "--json")
     assert "could-not-look" not in found

@@ -31,7 +31,7 @@ def python(code: str, name: str = "worker", stop: signal.Signals = signal.SIGTER
     return Command(name=name, words=[sys.executable, "-c", code], stop=stop)
 
 
-def test_every_line_tells_who_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_names_its_process(capsys: pytest.CaptureFixture[str]) -> None:
     with Processes(python("print('one\\ntwo')", "web")) as children, pytest.raises(Stopped):
         children.wait(SECONDS)
     assert capsys.readouterr().out == "web    | one\nweb    | two\n"
@@ -42,7 +42,7 @@ def test_every_line_tells_who_said_it(capsys: pytest.CaptureFixture[str]) -> Non
     [("raise SystemExit(3)", 3), ("pass", 1), ("import os; os.kill(os.getpid(), 9)", 128 + signal.SIGKILL)],
     ids=["as a shell says it", "an end without an error is missed all the same", "killed"],
 )
-def test_the_end_of_one_is_told_with_its_exit_code(program: str, code: int) -> None:
+def test_the_end_of_a_process_is_reported_with_its_exit_code(program: str, code: int) -> None:
     with (
         Processes(python("import time; time.sleep(60)", "web"), python(program)) as children,
         pytest.raises(Stopped, match=r"The worker ended with exit code \d+") as stopped,
@@ -51,7 +51,7 @@ def test_the_end_of_one_is_told_with_its_exit_code(program: str, code: int) -> N
     assert stopped.value.code == code
 
 
-def test_a_program_that_does_not_exist_leaves_no_other_behind() -> None:
+def test_a_missing_program_ends_the_other_processes() -> None:
     children = Processes(
         python("import time; time.sleep(60)"), Command(name="web", words=["/nowhere"], stop=signal.SIGINT)
     )
@@ -60,7 +60,7 @@ def test_a_program_that_does_not_exist_leaves_no_other_behind() -> None:
     assert [process.popen.poll() is None for process in children.running] == [False]
 
 
-def test_each_gets_the_signal_that_it_understands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_process_gets_the_signal_that_it_handles(capsys: pytest.CaptureFixture[str]) -> None:
     code = "import time\ntry:\n    print('up', flush=True); time.sleep(60)\nexcept KeyboardInterrupt:\n    print('bye')"
     with Processes(python(code, "web", signal.SIGINT)) as children:
         said = ""
@@ -75,7 +75,9 @@ def test_each_gets_the_signal_that_it_understands(capsys: pytest.CaptureFixture[
     assert children.running[0].popen.returncode == 0
 
 
-def test_who_does_not_listen_is_killed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(processes, "GRACE_SECONDS", 0.2)
     with Processes(python(STUBBORN)) as children:
         wait_until(lambda: "deaf" in capsys.readouterr().out, "the child ignores SIGTERM")
@@ -83,7 +85,7 @@ def test_who_does_not_listen_is_killed(capsys: pytest.CaptureFixture[str], monke
     assert "is killed" in capsys.readouterr().out
 
 
-def test_what_a_child_has_started_goes_with_it(tmp_path: Path) -> None:
+def test_grandchildren_end_with_their_parent(tmp_path: Path) -> None:
     grandchild = tmp_path / "pid"
     code = f"""
 import pathlib, subprocess, sys, time
@@ -114,7 +116,7 @@ with Processes(child) as children:
     wait_until(lambda: not alive(child), "the child is gone")
 
 
-def test_a_signal_that_came_while_all_stood_still_is_heard() -> None:
+def test_a_signal_that_came_while_all_were_stopped_is_handled() -> None:
     """As after Ctrl-Z: the kernel gives it to any thread that does not refuse it."""
     code = f"""
 import signal, sys

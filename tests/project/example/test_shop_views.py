@@ -96,9 +96,7 @@ def test_the_page_about_the_changed_mind_claims_only_what_it_finds(client: Clien
         ({"email": "nobody"}, "Enter a valid email address."),
     ],
 )
-def test_an_order_that_can_not_be_is_refused(
-    client: Client, tea: Product, data: dict[str, str], complaint: str
-) -> None:
+def test_an_invalid_order_is_refused(client: Client, tea: Product, data: dict[str, str], complaint: str) -> None:
     response = client.post(reverse("shop:home"), form_data(tea, **data))
     assert response.status_code == 422
     assert complaint in response.content.decode()
@@ -147,7 +145,7 @@ def ask_for(client: Client, order: Order) -> Callable[[str], Any]:
     return press
 
 
-def test_the_courier_answers_at_the_third_call(
+def test_the_courier_succeeds_at_the_third_attempt(
     clock: testing.Clock, client: Client, order: Order, ask_for: Callable[[str], Any]
 ) -> None:
     ask_for("book")
@@ -199,7 +197,7 @@ def test_an_expired_voucher_fails_for_good(client: Client, order: Order, ask_for
     assert "Voucher SUMMER-99 has expired" in page
 
 
-def test_a_job_that_nobody_offers_is_not_found(client: Client, order: Order) -> None:
+def test_a_job_that_is_not_offered_is_not_found(client: Client, order: Order) -> None:
     assert client.post(reverse("shop:order_job", args=[order.pk]), {"job": "os.remove"}).status_code == 404
 
 
@@ -219,7 +217,7 @@ def status(client: Client, order: Order) -> dict[str, Any]:
     return answer
 
 
-def test_the_page_asks_again_until_everything_has_ended(client: Client, order: Order) -> None:
+def test_the_page_polls_until_everything_has_ended(client: Client, order: Order) -> None:
     before = status(client, order)
     assert before["receipt"] is False
     assert before["wait_ms"] == 500
@@ -230,12 +228,12 @@ def test_the_page_asks_again_until_everything_has_ended(client: Client, order: O
     assert "Receipt for order" in after["html"]
 
 
-def test_a_job_whose_history_was_dropped_is_forgotten(client: Client, order: Order) -> None:
+def test_a_job_without_history_is_left_out(client: Client, order: Order) -> None:
     order.jobs.create(label="Old job", result_id="987654321")
     assert "forgotten" in status(client, order)["html"]
 
 
-def test_each_job_leads_to_the_admin(admin_client: Client, order: Order) -> None:
+def test_each_job_links_to_the_admin(admin_client: Client, order: Order) -> None:
     job = order.jobs.get(label="Send receipt")
     waiting_url = f"{reverse('admin:django_pgqueue_message_changelist')}?q={job.result_id}"
     history_url = f"{reverse('admin:django_pgqueue_attempt_changelist')}?q={job.result_id}"
@@ -293,7 +291,7 @@ def test_a_parcel_is_announced_to_a_task_and_to_each_screen(pick: Callable[[str]
     assert not Message.objects.exists()
 
 
-def test_two_of_one_screen_share_what_it_shows(order: Order) -> None:
+def test_two_windows_of_a_screen_share_its_messages(order: Order) -> None:
     """A work queue: each message goes to one of them."""
     call_command("qbind", verbosity=0)
     for n in range(6):

@@ -115,7 +115,7 @@ def test_a_stopped_container_ends_its_jobs_and_then_itself(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dies", "code"), [("qworker", 137), ("gunicorn", 137)])
-def test_a_part_that_dies_takes_the_container_along(
+def test_a_process_that_dies_ends_the_container(
     container: Callable[[], Container], diary: Diary, port: int, dies: str, code: int
 ) -> None:
     process = container()

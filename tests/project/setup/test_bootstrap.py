@@ -270,7 +270,7 @@ def test_a_named_environment_of_another_python_is_refused(project: Project, tmp_
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_checkout_that_may_not_be_written_to_says_what_to_do(project: Project) -> None:
+def test_a_read_only_checkout_is_an_error_with_the_next_step(project: Project) -> None:
     project.root.chmod(0o555)
     try:
         assert "Set PGQUEUE_VENV to a folder" in project.run("demo", code=1)
@@ -279,7 +279,7 @@ def test_a_checkout_that_may_not_be_written_to_says_what_to_do(project: Project)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_home_that_may_not_be_written_to_is_left_in_peace(project: Project) -> None:
+def test_a_read_only_home_is_not_written_to(project: Project) -> None:
     project.run("demo", env={"HOME": "/"})
     assert all(" --no-cache " in call for call in project.calls)
 

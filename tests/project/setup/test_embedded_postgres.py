@@ -91,7 +91,7 @@ def test_a_folder_that_was_removed_and_made_again_belongs_to_the_new_server(host
 
 
 @on_linux
-def test_a_killed_supervisor_takes_its_server_along(host: Host) -> None:
+def test_the_server_of_a_killed_supervisor_stops(host: Host) -> None:
     user = host.user()
     tell(user.url, "create table kept ()")
     server = host.server()
@@ -131,7 +131,7 @@ def test_a_server_that_is_killed_again_and_again_is_given_up(host: Host) -> None
     assert ask(host.user().url, "select 1") == 1  # but who asks anew is served
 
 
-def test_a_stale_pid_file_hurts_no_stranger(host: Host) -> None:
+def test_a_stale_pid_file_kills_no_other_process(host: Host) -> None:
     user = host.user()
     tell(user.url, "create table kept ()")
     data = next(host.folder().servers_own.glob("data-*"))
@@ -158,7 +158,7 @@ def test_data_of_a_throw_away_server_is_gone_afterwards_and_others_stay(host: Ho
 
 
 @on_linux
-def test_what_a_killed_throw_away_server_left_is_not_used_again(host: Host) -> None:
+def test_data_of_a_killed_throw_away_server_is_not_reused(host: Host) -> None:
     user = host.user("test")
     tell(user.url, "create table written ()")
     server = host.server("test")
@@ -199,7 +199,7 @@ def test_a_setting_that_postgres_refuses_is_named_and_leaves_nothing_running(hos
 # --- access
 
 
-def test_it_speaks_tcp_on_loopback_only_and_wants_a_password(host: Host) -> None:
+def test_the_server_listens_on_loopback_only_and_needs_a_password(host: Host) -> None:
     url = host.user().url
     assert url.startswith("postgresql://pgqueue:")
     assert ask(url, "show listen_addresses") == "127.0.0.1"

@@ -80,7 +80,7 @@ def test_every_supported_python_has_one_version_of_each(python: str) -> None:
     assert ("django-tasks" in versions) == (python == "3.11")
 
 
-def test_what_the_demo_brings_along_is_in_the_file() -> None:
+def test_the_dependencies_of_the_demo_are_in_the_file() -> None:
     versions = of(f"{sys.version_info.major}.{sys.version_info.minor}")
     group = map(Requirement, requirements_of("demo", dependency_groups()))
     for requirement in chain(needed(Requirement(DISTRIBUTION)), *map(needed, group)):
@@ -94,7 +94,7 @@ def test_what_the_demo_brings_along_is_in_the_file() -> None:
         assert distribution(requirement.name).version == version
 
 
-def test_what_builds_the_project_is_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_build_requirements_are_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     versions = of(f"{sys.version_info.major}.{sys.version_info.minor}")
     for requirement in map(Requirement, [*BUILD, *get_requires_for_build_editable()]):
@@ -172,7 +172,7 @@ class TestInstalling:
         done = install(shelf, installer)
         assert (done.returncode, installed(shelf)) == (0, True), done.stderr
 
-    def test_a_package_that_brings_along_what_has_no_hash_is_refused(self, shelf: Path, installer: str) -> None:
+    def test_a_package_with_a_dependency_without_a_hash_is_refused(self, shelf: Path, installer: str) -> None:
         make_wheel(shelf / "wheels", "twig")
         require(shelf, make_wheel(shelf / "wheels", "leaf", requires="twig"))
         done = install(shelf, installer)

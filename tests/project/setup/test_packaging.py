@@ -52,7 +52,7 @@ def test_the_wheel_has_the_package_and_nothing_else(built: Path) -> None:
     assert {name for name in names if name.endswith(".py")} == modules
 
 
-def test_the_wheel_says_what_it_needs(built: Path) -> None:
+def test_the_wheel_declares_its_dependencies(built: Path) -> None:
     metadata = metadata_of(built)
     needed = [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert {re.split(r"[<>=; ]", line)[0] for line in needed} == {
@@ -112,12 +112,12 @@ def test_every_requirement_has_exactly_one_version() -> None:
     assert names - pinned == set()
 
 
-def test_what_only_developers_need_is_no_public_extra() -> None:
+def test_development_requirements_are_no_public_extra() -> None:
     assert set(PYPROJECT["project"]["optional-dependencies"]) == {"django52", "spark", "prometheus", "otel", "cli"}
     assert set(PYPROJECT["dependency-groups"]) == {"demo", "test", "lint", "docs", "bench", "bench-plots", "release"}
 
 
-def test_the_tests_have_what_the_small_extras_bring() -> None:
+def test_the_test_group_includes_the_small_extras() -> None:
     extras = PYPROJECT["project"]["optional-dependencies"]
     needed = {line for name in ("cli", "otel", "prometheus") for line in extras[name]}
     assert needed <= set(requirements_of("test", dependency_groups()))
@@ -141,7 +141,7 @@ def test_the_project_has_its_addresses() -> None:
         assert (ROOT / urls[name].partition("/main/")[2]).exists()
 
 
-def test_the_classifiers_exist_and_say_what_the_readme_says() -> None:
+def test_the_classifiers_exist_and_match_the_readme() -> None:
     found = PYPROJECT["project"]["classifiers"]
     assert [line for line in found if line not in trove_classifiers.classifiers] == []
     assert found == sorted(found)
@@ -152,7 +152,7 @@ def test_the_classifiers_exist_and_say_what_the_readme_says() -> None:
     assert not [line for line in found if "OS Independent" in line], "the worker forks: no Windows"
 
 
-def test_the_page_of_the_package_has_no_link_that_leads_nowhere(built: Path) -> None:
+def test_the_page_of_the_package_has_no_broken_link(built: Path) -> None:
     text = str(metadata_of(built).get_payload())
     links = re.findall(r"\]\(([^)\s]+)\)", text)
     ours = f"{PYPROJECT['project']['urls']['Source']}/blob/{VERSION}/"

@@ -71,7 +71,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     return made
 
 
-def test_where_all_agree_nothing_keeps_the_release(checkout: Checkout) -> None:
+def test_a_consistent_checkout_has_no_problems(checkout: Checkout) -> None:
     assert checkout.problems() == []
 
 
@@ -140,7 +140,7 @@ BUILT = {
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("tool", BUILT)
-def test_what_the_checks_refuse_is_not_tagged(
+def test_a_build_that_the_checks_refuse_is_not_tagged(
     tool: str, checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Installation.made(tmp_path)  # skips this test where the tools could not be had

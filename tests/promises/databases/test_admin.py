@@ -58,7 +58,7 @@ def due(database: str) -> Any:
         "/admin/django_pgqueue/binding/",
     ],
 )
-def test_each_list_offers_the_databases(root: Visitor, url: str) -> None:
+def test_each_list_offers_a_choice_of_databases(root: Visitor, url: str) -> None:
     assert links(root.open(url)) == {"jobs": url, "default": f"{url}{OTHER}"}
     selected = [link.text for link in root.open(f"{url}{OTHER}").root.all("a", **{"aria-current": "page"})]
     assert "default" in selected
@@ -103,7 +103,7 @@ def test_an_edit_is_saved_where_the_page_was(root: Visitor, one_in_each: int) ->
     assert Message.objects.using("jobs").get().priority == 0
 
 
-def test_what_has_left_one_queue_is_looked_for_in_its_own_history(root: Visitor, one_in_each: int) -> None:
+def test_an_ended_message_is_searched_in_the_history_of_its_database(root: Visitor, one_in_each: int) -> None:
     functions.message_cancel(connections["default"], [one_in_each])
     page = root.open(f"{MESSAGES}{one_in_each}/change/{OTHER}")
     assert page.column("queue") == ["in-default"]
@@ -115,7 +115,7 @@ def test_what_has_left_one_queue_is_looked_for_in_its_own_history(root: Visitor,
 
 
 @pytest.mark.parametrize("name", ["empty", "nowhere", "", "jobs' or 1"])
-def test_a_database_without_a_queue_is_not_asked(root: Visitor, one_in_each: int, name: str) -> None:
+def test_a_database_without_a_queue_is_not_queried(root: Visitor, one_in_each: int, name: str) -> None:
     assert root.open(MESSAGES, database=name).column("queue") == ["in-jobs no worker"]
 
 
@@ -152,12 +152,12 @@ def test_breadcrumbs_and_the_sidebar_lead_to_the_same_database(root: Visitor, pa
     assert not any("database=" in address for address in addresses(usual, SIDEBAR))
 
 
-def test_the_sidebar_of_the_overview_does_too(root: Visitor) -> None:
+def test_the_sidebar_of_the_overview_keeps_the_database(root: Visitor) -> None:
     page = root.open(f"/admin/django_pgqueue/overview/{OTHER}")
     assert f"{MESSAGES}{OTHER}" in addresses(page, SIDEBAR)
 
 
-def test_what_was_deleted_leads_back_to_its_list(root: Visitor) -> None:
+def test_a_deletion_redirects_to_the_list_of_its_database(root: Visitor) -> None:
     Exchange.objects.using("default").create(name="orders")
     answer = root.client.post(f"/admin/django_pgqueue/exchange/orders/delete/{OTHER}", {"post": "yes"})
     assert answer.url == f"/admin/django_pgqueue/exchange/{OTHER}"  # type: ignore[attr-defined]

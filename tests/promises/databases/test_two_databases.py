@@ -40,7 +40,7 @@ def test_a_job_is_in_the_database_of_its_backend() -> None:
         note.using(backend="here").get_result("123456789")
 
 
-def test_it_is_part_of_a_transaction_of_that_database() -> None:
+def test_an_enqueue_is_part_of_a_transaction_of_that_database() -> None:
     with transaction.atomic(using="jobs"):
         note.enqueue()
         transaction.set_rollback(True, using="jobs")
@@ -51,7 +51,7 @@ def test_it_is_part_of_a_transaction_of_that_database() -> None:
     assert len(ids("jobs")) == 1
 
 
-def test_drain_and_its_friends_go_there() -> None:
+def test_the_test_helpers_use_the_database_of_the_backend() -> None:
     with clock() as now:
         post.using(run_after=HOUR).enqueue(7)
         assert_enqueued(post, args=[7], queue="mail", count=1)
@@ -67,12 +67,12 @@ def test_drain_and_its_friends_go_there() -> None:
     assert (Attempt.objects.using("jobs").count(), Attempt.objects.using("default").count()) == (2, 1)
 
 
-def test_bulk_goes_there() -> None:
+def test_bulk_uses_the_backend_database() -> None:
     bulk.enqueue_many(note, range(3))
     assert (len(ids("jobs")), len(ids("default"))) == (3, 0)
 
 
-def test_control_goes_there() -> None:
+def test_control_uses_the_database_of_the_queue() -> None:
     there, here = note.enqueue(), note.using(backend="here").enqueue()
     assert control.cancel(here) == "cancelled"
     assert (ids("jobs"), ids("default")) == ([there.id], [])
@@ -94,14 +94,14 @@ def test_a_job_writes_in_the_project_s_database() -> None:
     assert Group.objects.using("default").filter(name="tea").exists()
 
 
-def test_what_the_router_says() -> None:
+def test_the_router_sends_models_to_a_database() -> None:
     assert Message.objects.db == Attempt.objects.db == "jobs"
     assert Group.objects.db == "default"
     note.enqueue()
     assert Message.objects.get()._state.db == "jobs"
 
 
-def test_dry_run_looks_there() -> None:
+def test_dry_run_reads_the_backend_database() -> None:
     post.enqueue(7)
     out = io.StringIO()
     call_command("qworker", "--dry-run", stdout=out)

@@ -35,7 +35,7 @@ def ids(found: list[checks.CheckMessage]) -> list[str | None]:
     return [message.id for message in found]
 
 
-def test_migrations_make_nothing_where_no_queue_is(empty: str) -> None:
+def test_migrations_create_nothing_in_a_database_without_a_queue(empty: str) -> None:
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
     assert tables(empty) == []
     call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
@@ -47,7 +47,7 @@ def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Setti
     assert "pgqueue_message" in tables(empty)
 
 
-def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, settings: Settings) -> None:
+def test_missing_tables_are_a_warning_if_the_check_may_query(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     [found] = check_tables([empty, "default", "jobs"])
     assert found == checks.Warning(
@@ -62,7 +62,7 @@ def test_missing_tables_are_told_where_the_database_may_be_asked(empty: str, set
     assert check_tables([empty]) == []
 
 
-def test_a_queue_of_an_earlier_release_is_told(empty: str, settings: Settings) -> None:
+def test_a_queue_of_an_earlier_release_is_reported(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     assert check_version([empty]) == [], "there is none"
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
@@ -91,9 +91,7 @@ def relabel(database: str, before: str, after: str) -> None:
         cursor.execute("update django_migrations set app = %s where app = %s", (after, before))
 
 
-def test_recorded_migrations_without_tables_are_an_error_whose_next_step_makes_the_tables(
-    empty: str, settings: Settings
-) -> None:
+def test_recorded_migrations_without_tables_are_an_error_with_a_working_remedy(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     assert check_records(None) == check_records(["default"]) == []
     call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
@@ -130,9 +128,7 @@ def test_tables_that_are_recorded_under_the_former_label_are_an_error_with_its_r
     assert check_records([empty]) == []
 
 
-def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tables(
-    empty: str, settings: Settings
-) -> None:
+def test_records_of_another_package_do_not_stop_migrate_from_creating_tables(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     recorder = MigrationRecorder(connections[empty])
     recorder.ensure_schema()
@@ -143,7 +139,7 @@ def test_records_of_a_strangers_package_do_not_keep_migrate_from_making_the_tabl
     assert check_records([empty]) == check_tables([empty]) == []
 
 
-def test_a_queue_where_no_migration_may_run_is_told(settings: Settings) -> None:
+def test_a_queue_that_the_router_does_not_migrate_is_an_error(settings: Settings) -> None:
     assert check_routing(None) == []
     settings.DATABASE_ROUTERS = ["tests.promises.databases.test_where_it_belongs.OnlyDefault"]
     found = check_routing(None)
@@ -159,7 +155,7 @@ class OnlyDefault:
         return db == "default"
 
 
-def test_tables_that_nobody_would_use_are_told(settings: Settings) -> None:
+def test_tables_that_no_model_would_use_are_a_warning(settings: Settings) -> None:
     settings.TASKS = in_database("jobs")
     assert check_routing(None) == []
     settings.DATABASE_ROUTERS = []
@@ -186,9 +182,7 @@ def test_tables_that_nobody_would_use_are_told(settings: Settings) -> None:
         ({"QUEUES": ["mail"], "OPTIONS": {"DATABASE": "default", "LOCK_SECONDS": 5}}, None),
     ],
 )
-def test_backends_that_contradict_each_other_are_told(
-    settings: Settings, other: dict[str, Any], said: str | None
-) -> None:
+def test_contradictory_backends_are_reported(settings: Settings, other: dict[str, Any], said: str | None) -> None:
     jobs = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": {"DATABASE": "jobs"}}
     settings.TASKS = {"default": jobs, "other": {"BACKEND": BACKEND, **other}}
     found = check_sharing(None)
@@ -199,7 +193,7 @@ def test_backends_that_contradict_each_other_are_told(
         assert f"TASKS['default'] and TASKS['other'] {said} in the database 'jobs', but" in found[0].msg
 
 
-def test_what_is_no_database_is_another_check_s(settings: Settings) -> None:
+def test_an_invalid_database_is_left_to_another_check(settings: Settings) -> None:
     for wrong in ("nowhere", ["jobs"], None):
         settings.TASKS = in_database(wrong)  # type: ignore[arg-type]
         assert (check_routing(None), check_sharing(None), check_tables(["default"])) == ([], [], [])

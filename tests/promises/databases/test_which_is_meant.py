@@ -35,7 +35,7 @@ IN_DEFAULT: dict[str, Any] = {"BACKEND": BACKEND, "QUEUES": []}
         ({"default": DUMMY}, "default"),
     ],
 )
-def test_it_is_that_of_the_default_backend_or_the_only_one(
+def test_the_database_is_that_of_the_default_or_only_backend(
     settings: Settings, backends: dict[str, Any], expected: str
 ) -> None:
     settings.TASKS = backends
@@ -60,14 +60,14 @@ class ToJobs:
         return "jobs" if model._meta.app_label == "django_pgqueue" else None
 
 
-def test_without_backends_of_ours_it_is_where_the_routers_have_the_models(settings: Settings) -> None:
+def test_without_our_backends_the_routers_choose_the_database(settings: Settings) -> None:
     settings.TASKS = {"default": DUMMY}
     settings.DATABASE_ROUTERS = ["tests.promises.databases.test_which_is_meant.ToJobs"]
     Queue("mail").send("tea")
     assert Message.objects.using("jobs").count() == 1
 
 
-def test_where_it_does_not_go_without_saying_the_choices_are_named(settings: Settings) -> None:
+def test_an_ambiguous_database_is_an_error_with_the_choices(settings: Settings) -> None:
     settings.TASKS = {"default": DUMMY, "a": IN_JOBS, "b": IN_DEFAULT, "c": IN_JOBS}
     calls: list[Any] = [
         lambda: Queue("mail").send("tea"),
@@ -84,7 +84,7 @@ def test_where_it_does_not_go_without_saying_the_choices_are_named(settings: Set
     assert control.cancel(Message.objects.using("jobs").get().pk, database="jobs") == "cancelled"
 
 
-def test_what_is_said_counts(settings: Settings) -> None:
+def test_an_explicit_database_is_used(settings: Settings) -> None:
     settings.TASKS = {"default": IN_JOBS}
     Queue("mail", "default").send("tea")
     assert Message.objects.using("default").count() == 1

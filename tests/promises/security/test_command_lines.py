@@ -64,7 +64,7 @@ def lines(command: str) -> st.SearchStrategy[list[str]]:
 @given(st.data())
 @fuzz(few=40)
 @pytest.mark.parametrize("command", [*LOOKS, "qpipeline"])
-def test_any_words_are_read_or_refused(command: str, data: st.DataObject) -> None:
+def test_any_arguments_are_parsed_or_refused(command: str, data: st.DataObject) -> None:
     parser = load_command_class("django_pgqueue", command).create_parser("manage.py", command)
     with contextlib.suppress(CommandError, SystemExit):
         parser.parse_args(data.draw(lines(command)))
@@ -75,7 +75,7 @@ def test_any_words_are_read_or_refused(command: str, data: st.DataObject) -> Non
 @example(["--exclude-queues", "x" * 5000])
 @example(["--lock-seconds", "nan"])
 @fuzz(few=25)
-def test_any_line_of_qworker_is_done_or_refused(line: list[str]) -> None:
+def test_any_command_line_of_qworker_runs_or_is_refused(line: list[str]) -> None:
     done_or_refused("qworker", line)
 
 
@@ -84,20 +84,20 @@ def test_any_line_of_qworker_is_done_or_refused(line: list[str]) -> None:
 @example([NOTHING, "--kwargs", '{"\\ud800": 1}'])
 @example(["\udcff.x"])
 @fuzz(few=25)
-def test_any_line_of_qenqueue_is_done_or_refused(line: list[str]) -> None:
+def test_any_command_line_of_qenqueue_runs_or_is_refused(line: list[str]) -> None:
     done_or_refused("qenqueue", line)
 
 
 @given(lines("qbind"))
 @fuzz(few=15)
-def test_any_line_of_qbind_is_done_or_refused(line: list[str]) -> None:
+def test_any_command_line_of_qbind_runs_or_is_refused(line: list[str]) -> None:
     done_or_refused("qbind", line)
 
 
 @given(lines("qstatus"))
 @example(["--queue", "\udcff"])
 @fuzz(few=15)
-def test_any_line_of_qstatus_is_done_or_refused(line: list[str]) -> None:
+def test_any_command_line_of_qstatus_runs_or_is_refused(line: list[str]) -> None:
     done_or_refused("qstatus", line)
 
 

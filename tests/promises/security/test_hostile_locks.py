@@ -39,7 +39,7 @@ def held(guarded: Guarded) -> Iterator[Session]:
             owner.rows(f"delete from {table}")
 
 
-def test_a_stranger_with_our_locks_keeps_no_new_channel_from_its_turn(guarded: Guarded) -> None:
+def test_a_foreign_advisory_lock_does_not_block_a_new_channel(guarded: Guarded) -> None:
     with held(guarded), guarded.session("consumer") as consumer:
         consumer.create("tea", channel="acme")
         taken = consumer.take()
@@ -47,7 +47,7 @@ def test_a_stranger_with_our_locks_keeps_no_new_channel_from_its_turn(guarded: G
         assert consumer.value("pgqueue_message_complete", **token(taken)) is True
 
 
-def test_a_stranger_with_our_locks_stops_no_bulk_with_unique_keys(guarded: Guarded) -> None:
+def test_a_foreign_advisory_lock_stops_no_bulk_with_unique_keys(guarded: Guarded) -> None:
     with held(guarded), guarded.session("producer") as producer:
         producer.rows("set lock_timeout = '50ms'")  # instead of ten seconds
         ids = producer.create_batch(3, task="a.b", unique_key="k")
@@ -57,7 +57,7 @@ def test_a_stranger_with_our_locks_stops_no_bulk_with_unique_keys(guarded: Guard
 
 
 @pytest.mark.slow
-def test_a_stranger_with_our_locks_stops_no_limit_of_a_channel(guarded: Guarded) -> None:
+def test_a_foreign_advisory_lock_stops_no_limit_of_a_channel(guarded: Guarded) -> None:
     with held(guarded), guarded.session("admin") as admin:
         admin.call("pgqueue_channel_set", name="acme", max_concurrency=3)
         assert admin.one("select max_concurrency from pgqueue_channel where name = 'acme'") == 3
@@ -65,16 +65,14 @@ def test_a_stranger_with_our_locks_stops_no_limit_of_a_channel(guarded: Guarded)
         assert admin.value("pgqueue_channel_release", name="acme") is True
 
 
-def test_a_stranger_with_our_locks_keeps_nobody_from_his_turn_for_longer_than_he_waits(guarded: Guarded) -> None:
+def test_a_foreign_advisory_lock_delays_a_turn_by_its_wait_at_most(guarded: Guarded) -> None:
     with held(guarded), guarded.session("consumer") as consumer:
         for queues in (None, ["mail"]):
             assert consumer.value("pgqueue_message_await_turn", queues=queues, wait_ms=1) is None
 
 
 @pytest.mark.parametrize("who", ["nobody", "producer", "reader", "consumer"])
-def test_nobody_without_the_right_to_change_the_history_keeps_partitions_from_being_made(
-    guarded: Guarded, who: str
-) -> None:
+def test_a_role_that_cannot_change_the_history_cannot_block_new_partitions(guarded: Guarded, who: str) -> None:
     with guarded.session() as owner, guarded.session(who, autocommit=False) as stranger:
         for old in ("hashtext('pgqueue_attempt_maintain')", "1"):
             stranger.rows(f"select pg_advisory_xact_lock({old})")
@@ -86,7 +84,7 @@ def test_nobody_without_the_right_to_change_the_history_keeps_partitions_from_be
         _run(guarded.conninfo, ROLES_FILE)  # for the new table
 
 
-def test_who_makes_a_channel_in_a_long_transaction_holds_up_no_claim(guarded: Guarded) -> None:
+def test_creating_a_channel_in_a_long_transaction_blocks_no_claim(guarded: Guarded) -> None:
     with guarded.session("admin", autocommit=False) as admin, guarded.session("consumer") as consumer:
         admin.call("pgqueue_channel_set", name="acme", max_concurrency=3)
         consumer.create("tea", channel="acme")

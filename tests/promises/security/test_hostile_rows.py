@@ -27,7 +27,7 @@ SOON = "pgqueue_clock() between clock_timestamp() - interval '1 minute' and cloc
 
 
 @pytest.mark.parametrize("who", [*ROLES, "owner"])
-def test_no_session_moves_the_clock_of_a_queue_in_use(guarded: Guarded, who: str) -> None:
+def test_no_session_can_set_the_clock_of_a_queue_in_use(guarded: Guarded, who: str) -> None:
     with guarded.session(who, autocommit=False) as session:
         session.set_clock(300_000_000_000_000)
         assert session.one(f"select {SOON}")
@@ -119,7 +119,7 @@ def test_the_last_attempt_that_can_be_counted_takes_no_other_message_along(
 
 
 @pytest.mark.parametrize("lock_ms", [2**63 - 1, -(2**63), 10**12 + 1])
-def test_a_lock_that_no_clock_reaches_is_refused(session: Session, lock_ms: int) -> None:
+def test_a_lock_with_an_unreachable_end_is_refused(session: Session, lock_ms: int) -> None:
     session.create()
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"p_lock_ms is {lock_ms}"):
         session.take(lock_ms=lock_ms)
@@ -130,7 +130,7 @@ def test_a_lock_that_no_clock_reaches_is_refused(session: Session, lock_ms: int)
         session.value("pgqueue_message_heartbeat", id=message_id, attempt=1, worker=held.worker, lock_ms=lock_ms)
 
 
-def test_ends_that_never_were_stop_no_claim(session: Session) -> None:
+def test_forged_ends_stop_no_claim(session: Session) -> None:
     session.create(channel="acme")
     for running in ("1000000000", "-1000000000"):
         session.rows(
@@ -162,7 +162,7 @@ def test_ends_that_never_were_stop_no_claim(session: Session) -> None:
         "insert into pgqueue_ledger (run_id, epoch, rows) values (repeat('x', 256), 1, 1)",
     ],
 )
-def test_names_are_short_and_in_one_line_wherever_they_are_decided(session: Session, statement: str) -> None:
+def test_names_are_short_and_in_one_line_wherever_they_are_set(session: Session, statement: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation):
         session.rows(statement)
 
@@ -175,7 +175,7 @@ def test_the_class_of_an_error_is_cut_and_its_end_is_recorded(session: Session) 
     assert session.history(held.id)[0].error_class == "🍵" * 255
 
 
-def test_history_of_a_time_that_nobody_can_read_is_refused(connect: Connect) -> None:
+def test_an_attempt_with_an_unreadable_time_is_refused(connect: Connect) -> None:
     session = connect()
     session.set_clock(NOON)
     session.create()

@@ -90,7 +90,7 @@ def seeds(kind: str) -> Iterator[int]:
 
 @pytest.mark.timeout(0 if SECONDS else 300)
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_request_breaks_a_page_shows_a_secret_or_changes_what_it_may_not(
+def test_no_request_breaks_a_page_shows_a_secret_or_changes_forbidden_rows(
     db: None, kind: str, errors: list[Any]
 ) -> None:
     website.furnish()
@@ -109,7 +109,7 @@ def test_no_request_breaks_a_page_shows_a_secret_or_changes_what_it_may_not(
         assert not wrong, f"with the seed {seed}:\n" + "\n\n".join(wrong)
 
 
-def test_there_is_something_to_see_for_those_who_may(db: None) -> None:
+def test_permitted_users_see_the_secrets(db: None) -> None:
     """Else the fuzzer would find nothing wherever it looks."""
     website.furnish()
     auditor = website.people()["who may view and see content"]

@@ -147,7 +147,7 @@ def expected(table: str, role: str) -> set[str]:
     return TABLES[table].get(role, READ if role == "reader" else ALL)
 
 
-def test_no_role_can_touch_a_table_otherwise(guarded: Guarded) -> None:
+def test_no_role_has_other_rights_to_a_table(guarded: Guarded) -> None:
     """Tried, and not only looked up."""
     statements = {
         "select": "select from {}",
@@ -282,7 +282,7 @@ def tried(session: Session, statements: list[str]) -> list[bool]:
     )
 
 
-def test_only_what_has_to_runs_with_the_rights_of_the_owner_and_nothing_searches_elsewhere(guarded: Guarded) -> None:
+def test_only_listed_functions_run_as_the_owner_with_a_fixed_search_path(guarded: Guarded) -> None:
     with guarded.session() as session:
         there = session.rows(FUNCTIONS)
     assert {f.name for f in there if f.as_owner} == AS_OWNER
@@ -294,7 +294,7 @@ def test_only_what_has_to_runs_with_the_rights_of_the_owner_and_nothing_searches
         assert function.owner == guarded.login("owner")
 
 
-def test_no_role_can_make_anything_in_the_schema(guarded: Guarded) -> None:
+def test_no_role_can_create_objects_in_the_schema(guarded: Guarded) -> None:
     for role in (*ROLES, "nobody"):
         with guarded.session(role) as session, pytest.raises(InsufficientPrivilege):
             session.rows("create table mine (id int)")
@@ -353,7 +353,7 @@ def test_a_producer_does_not_become_the_owner_by_a_search_path_or_a_temporary_ta
         session.rows("delete from pgqueue_message")
 
 
-def test_a_trap_in_the_schema_is_found_before_anything_gets_the_rights_of_the_owner(guarded: Guarded) -> None:
+def test_a_trap_in_the_schema_is_found_before_a_function_gets_owner_rights(guarded: Guarded) -> None:
     traps = (
         "create function public.pgqueue_worker_wake(p_queue text, p_tasks integer) returns void language sql as ''",
         "create table public.pgqueue_trap (id int)",
@@ -369,7 +369,7 @@ def test_a_trap_in_the_schema_is_found_before_anything_gets_the_rights_of_the_ow
             assert "objects of other roles: " in done.stderr
 
 
-def test_the_owner_may_run_it_again_and_nothing_changes(guarded: Guarded) -> None:
+def test_a_second_run_by_the_owner_changes_nothing(guarded: Guarded) -> None:
     acls = """
         select p.oid::regprocedure::text as what, p.proacl::text as acl, pg_get_functiondef(p.oid) as text
         from pg_proc p where p.proname like 'pgqueue%'
@@ -386,7 +386,7 @@ def test_the_owner_may_run_it_again_and_nothing_changes(guarded: Guarded) -> Non
         assert described(session) == before
 
 
-def test_an_upgrade_leaves_nothing_open_until_it_is_run_again(guarded: Guarded) -> None:
+def test_an_upgrade_grants_nothing_before_roles_are_applied_again(guarded: Guarded) -> None:
     """A function that is made anew has the rights of its caller, and a producer has none."""
     with guarded.session("owner") as owner:
         owner.rows(sql_files()["pgqueue_message_create"])
@@ -425,7 +425,7 @@ def test_roles_drop_is_the_way_back(guarded: Guarded) -> None:
                 session.rows(f'grant pgqueue_{role} to "{guarded.login(role)}"')
 
 
-def test_what_runs_in_sql_alone(guarded: Guarded) -> None:
+def test_raw_messages_work_in_sql_alone(guarded: Guarded) -> None:
     """Raw messages, from psql or any language, from the first to the last."""
     with (
         guarded.session("producer") as producer,
@@ -466,7 +466,7 @@ def test_the_name_of_a_session_does_not_depend_on_its_role(guarded: Guarded, rol
         assert consumer.value("pgqueue_message_complete", id=message_id, attempt=held.attempt) is True
 
 
-def test_a_reader_tells_the_autoscaler_and_a_consumer_rests(guarded: Guarded) -> None:
+def test_a_reader_feeds_the_autoscaler_and_a_consumer_rests(guarded: Guarded) -> None:
     """The reader with the query of the example for KEDA: it gives one number."""
     scaled = next(yaml.safe_load_all((ROOT / "docs" / "deploy" / "keda.yaml").read_text()))
     query = scaled["spec"]["triggers"][0]["metadata"]["query"]

@@ -29,7 +29,7 @@ def urls() -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("why", ["a wrong password", "nobody there"])
-def test_no_password_is_said(why: str) -> None:
+def test_no_password_is_printed(why: str) -> None:
     environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.support.site.settings", "DATABASE_URL": urls()[why]}
     processes = [
         subprocess.Popen(

@@ -60,7 +60,7 @@ def emptied(guarded: Guarded) -> Iterator[None]:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("who", [*ROLES, "nobody"])
-def test_whatever_a_role_does_the_others_go_on(guarded: Guarded, who: str, seed: int) -> None:
+def test_no_action_of_a_role_stops_the_others(guarded: Guarded, who: str, seed: int) -> None:
     chance = random.Random(f"{who} {seed}")
     with guarded.session() as owner:
         prepare(owner)
@@ -81,7 +81,7 @@ def test_whatever_a_role_does_the_others_go_on(guarded: Guarded, who: str, seed:
         assert innocent <= claimed(consumer)
 
 
-def test_a_worker_runs_an_innocent_job_after_all_of_them(guarded: Guarded) -> None:
+def test_a_worker_runs_a_job_after_all_of_them(guarded: Guarded) -> None:
     for who in ROLES:
         with guarded.session() as owner:
             prepare(owner)

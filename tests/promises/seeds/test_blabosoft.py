@@ -38,7 +38,7 @@ def test_an_item_is_pushed_with_its_payload_and_the_time(queue: Face, another: S
 
 
 @pytest.mark.parametrize("payload", ["text", {"as": "JSON"}, ["a", 1, None], "", 0, None])
-def test_the_payload_may_be_anything_that_json_can_say(queue: Face, payload: object) -> None:
+def test_the_payload_may_be_any_json(queue: Face, payload: object) -> None:
     queue.send(payload)
     assert popped(queue).content == payload
 
@@ -83,7 +83,7 @@ def test_many_actors_pop_everything_once(queue: Face, connect: Connect) -> None:
     assert all(each == sorted(each) for each in popped_by), "each of them in order"
 
 
-def test_an_actor_skips_what_another_is_just_popping_instead_of_waiting(queue: Face, connect: Connect) -> None:
+def test_an_actor_skips_an_item_that_another_is_popping(queue: Face, connect: Connect) -> None:
     """The article's plain FOR UPDATE waits for the end of the other transaction."""
     queue.send("first")
     queue.send("second")
@@ -129,7 +129,7 @@ def test_an_error_is_stored_and_the_item_can_be_looked_at(queue: Face, another: 
     assert (end.status, end.error_message, end.content) == ("failed", "Something went wrong", {"order": 7})
 
 
-def test_a_failed_item_is_not_popped_again_unless_somebody_says_so(queue: Face, another: SqlQueue) -> None:
+def test_a_failed_item_is_popped_again_only_on_request(queue: Face, another: SqlQueue) -> None:
     item = queue.send({"order": 7})
     popped(queue).fail("Something went wrong")
     assert queue.receive() is None
@@ -156,7 +156,7 @@ def test_storing_an_error_does_not_get_in_the_way_of_pops(queue: Face, connect: 
     assert popped(queue).content == "fine", "although the error is not committed yet"
 
 
-def test_an_item_whose_actor_ended_without_a_word_comes_back(queue: Face, another: SqlQueue, clock: Clock) -> None:
+def test_an_item_whose_actor_crashed_comes_back(queue: Face, another: SqlQueue, clock: Clock) -> None:
     """The article leaves it in the queue for ever: it is marked, and nobody unmarks it."""
     clock(NOON)
     item = queue.send("item")

@@ -38,7 +38,7 @@ def test_priority_wins_first_and_within_one_the_oldest_ready_message(queue: Face
     ]
 
 
-def test_urgent_but_later_which_the_article_gives_up_is_first_when_it_is_due(queue: Face, clock: Clock) -> None:
+def test_a_scheduled_message_of_high_priority_is_first_when_it_is_due(queue: Face, clock: Clock) -> None:
     clock(NOON)
     queue.send("urgent, but later", priority=100, dequeue_at=NOON + 5000)
     assert received(queue, 1) == [None]

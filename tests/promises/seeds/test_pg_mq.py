@@ -92,7 +92,7 @@ def test_an_ack_gives_the_next_message_until_there_is_none(queue: Face, connect:
     assert consumer.session.messages() == []
 
 
-def test_what_was_published_while_nobody_listened_is_delivered_later(queue: Face, connect: Connect) -> None:
+def test_a_message_published_without_a_listener_is_delivered_later(queue: Face, connect: Connect) -> None:
     """The article's consumer misses it: it only gets what is inserted after it has registered."""
     queue.send_many([1, 2])
     consumer = Consumer(connect, "consumer_1").wait()
@@ -161,7 +161,7 @@ def test_two_producers_at_once_neither_deadlock_nor_wait_nor_deliver_twice(conne
     assert sorted(delivered) == ["of the first", "of the second"]
 
 
-def test_a_delayed_message_comes_without_any_input_from_outside(queue: Face, another: SqlQueue, clock: Clock) -> None:
+def test_a_delayed_message_arrives_without_another_event(queue: Face, another: SqlQueue, clock: Clock) -> None:
     """pg_mq holds it until the next insert or ack.  Here a consumer knows how long it may sleep."""
     clock(NOON)
     queue.send("delayed", dequeue_at=NOON + 1500)

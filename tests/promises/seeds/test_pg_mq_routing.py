@@ -100,9 +100,7 @@ class TestChannels:
         publish("My Exchange", "k", 1)
         assert next(channel).content == 1
 
-    def test_looking_for_what_waits_while_nobody_has_room_loses_nothing(
-        self, exchange: Exchange, channels: Any
-    ) -> None:
+    def test_a_sweep_while_no_consumer_has_room_loses_no_message(self, exchange: Exchange, channels: Any) -> None:
         """There the sweep takes the message out of what waits before it looks for a consumer."""
         exchange.bind("#", queue="My Queue")
         channel = channels("My Queue")

@@ -9,6 +9,6 @@ from tests.support.databases import sql_files
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_mutation_changes_the_text_of_today(name: str) -> None:
+def test_a_mutation_changes_the_current_text(name: str) -> None:
     mutation = MUTATIONS[name]
     assert mutation.text() != sql_files()[mutation.file]

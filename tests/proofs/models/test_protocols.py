@@ -29,7 +29,7 @@ PROTOCOLS: dict[str, tuple[Any, Any, list[dict[str, int]]]] = {
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-def test_nothing_goes_wrong_whatever_the_order_is(name: str) -> None:
+def test_a_protocol_holds_in_every_order(name: str) -> None:
     protocol, _, sizes = PROTOCOLS[name]
     for size in sizes:
         verdict = explore(protocol("true", **size))

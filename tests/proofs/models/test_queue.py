@@ -62,7 +62,7 @@ def run(connect: Connect, settings: settings, number: int, counted: Figures, pat
 
 
 @pytest.mark.timeout(600 + 30 * (EXAMPLES + LONG_EXAMPLES))
-def test_the_functions_answer_what_the_reference_says(connect: Connect) -> None:
+def test_the_functions_agree_with_the_reference_model(connect: Connect) -> None:
     figures = Figures()
     for number in range(SEED, SEED + 1 + LONG_EXAMPLES):
         # Long, for a machine that stands still for a while is no failure.

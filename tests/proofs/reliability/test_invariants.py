@@ -212,18 +212,18 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
 }  # fmt: skip
 
 
-def test_an_honest_log_violates_nothing() -> None:
+def test_a_valid_log_violates_no_invariant() -> None:
     assert {name: found for name, found in invariants.violations(honest()).items() if found} == {}
 
 
-def test_who_waits_while_nobody_could_work_is_counted_apart() -> None:
+def test_a_wait_while_no_worker_could_run_is_counted_apart() -> None:
     spells = [Spell("PostgreSQL away", 1000.0, 2000.0, True)]
     log = with_bystanders(calm=0.1, storm=0.4, spells=spells, refused=[(1700.0, 1700.1, "away")])
     assert list(invariants.bystanders_are_not_held_up(log)) == []
     assert len(bystanders.waits(log).while_nobody_could_work) == 1000
 
 
-def test_the_time_after_a_fault_that_stops_everybody_counts_to_it() -> None:
+def test_the_time_after_a_fault_that_stops_all_workers_counts_to_it() -> None:
     spans = bystanders.Spans([(10.0, 20.0), (15.0, 30.0), (40.0, 50.0)])
     assert [spans.meet(at, at + 1) for at in (8, 9, 29, 31, 38, 39, 51)] == [
         False, True, True, False, False, True, False,
@@ -234,13 +234,13 @@ def test_worker_processes_that_faults_or_their_jobs_have_ended_are_no_violation(
     assert list(invariants.no_worker_ends_by_anything_but_its_own_job(with_deaths())) == []
 
 
-def test_a_process_that_found_no_database_is_not_taken_for_one_that_had_its_number_before() -> None:
+def test_a_process_without_a_database_is_not_confused_with_an_earlier_one_of_its_pid() -> None:
     turned_away, crashed = "worker pid=22 cannot start: refused", "crashed pid=22 code=70 lived_seconds=1"
     text = f"{crashed}\n{turned_away}\ncrashed pid=33 code=-9\n{crashed}\n{crashed}"
     assert [death.found_no_database for death in deaths(text)] == [False, False, True, False]
 
 
-def test_a_percentile_is_a_wait_that_somebody_had() -> None:
+def test_a_percentile_is_a_measured_wait() -> None:
     assert [bystanders.percentile([float(n) for n in range(1, 201)], percent) for percent in (50, 99, 100)] == [
         100.0, 198.0, 200.0,
     ]  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_percentile_is_a_wait_that_somebody_had() -> None:
 
 
 @pytest.mark.parametrize(("season", "once"), [("spring", 60), ("autumn", 1)])
-def test_a_schedule_that_goes_over_a_change_of_clocks_is_honest(season: str, once: int) -> None:
+def test_a_schedule_over_a_clock_change_violates_nothing(season: str, once: int) -> None:
     assert list(invariants.no_slot_is_lost_when_clocks_change(over_a_change(season, once=once))) == []
 
 
@@ -260,6 +260,6 @@ def test_each_invariant_has_its_forgeries() -> None:
     ("name", "log", "sentence"),
     [(name, log, sentence) for name, forgeries in FORGERIES.items() for log, sentence in forgeries],
 )
-def test_a_forged_log_is_found_out(name: str, log: Log, sentence: str) -> None:
+def test_a_forged_log_is_detected(name: str, log: Log, sentence: str) -> None:
     found = list(getattr(invariants, name)(log))
     assert any(sentence in each for each in found), found

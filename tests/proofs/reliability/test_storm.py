@@ -66,6 +66,6 @@ def test_a_seed_stands_for_its_faults() -> None:
 
 
 @pytest.mark.parametrize("kind", sabotage.IN_SQL)
-def test_each_sabotage_finds_its_place(kind: str) -> None:
+def test_each_sabotage_still_applies_to_the_code(kind: str) -> None:
     name, text, _ = sabotage.IN_SQL[kind]
     assert sql_files.current(name).count(text) == 1

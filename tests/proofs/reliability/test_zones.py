@@ -18,9 +18,7 @@ SECOND = dt.timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(("season", "before", "after"), [(zones.SPRING, 0, 1), (zones.AUTUMN, 1, 0)])
-def test_the_clocks_of_a_zone_change_when_they_are_told_to(
-    tmp_path: Path, season: str, before: int, after: int
-) -> None:
+def test_the_clocks_of_a_zone_change_at_the_given_time(tmp_path: Path, season: str, before: int, after: int) -> None:
     zones.write(tmp_path, "Storm/one", season, int(AT.timestamp()))
     with (tmp_path / "Storm/one").open("rb") as file:
         zone = zoneinfo.ZoneInfo.from_file(file)

@@ -110,9 +110,7 @@ def in_the_middle(session: Session, slow: Slow, happen: Callable[[], object]) ->
         thread.join()
 
 
-def test_a_server_that_goes_away_while_it_is_read_is_an_error_in_words(
-    spark: SparkSession, history: Session, away: Away
-) -> None:
+def test_a_server_lost_during_a_read_is_a_clear_error(spark: SparkSession, history: Session, away: Away) -> None:
     slow = Slow()
     frame = spark.read.format("pgqueue").options(**away.options, where=slow.where).load()
     with (
@@ -157,7 +155,7 @@ def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is
     assert ids(spark, lake) == [attempt.id for attempt in history.history()]
 
 
-def test_ctrl_c_during_an_export_is_said_and_leaves_the_lake_as_it_was(
+def test_ctrl_c_during_an_export_is_reported_and_leaves_the_lake_as_it_was(
     spark: SparkSession, history: Session, lake: Path, options: dict[str, str]
 ) -> None:
     slow = Slow()

@@ -120,7 +120,7 @@ def look_at_insights() -> str:
         (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "not a day such as"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_sentence_and_nothing_is_written(
+def test_a_mistake_is_a_command_error_and_nothing_is_written(
     spark: SparkSession, lake: Path, options: Any, arguments: list[str], words: str
 ) -> None:
     (lake / "strange").mkdir(parents=True)
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_said_in_a_sentence_and_nothing_is_written(
     assert not list(lake.rglob("*.parquet"))
 
 
-def test_the_script_for_spark_submit_says_what_it_needs(tmp_path: Path) -> None:
+def test_the_script_for_spark_submit_names_missing_arguments(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "django_pgqueue.spark", "export"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
     assert ended.returncode == 2

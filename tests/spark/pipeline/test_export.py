@@ -31,7 +31,7 @@ def ids(spark: SparkSession, lake: Path) -> list[int]:
     return sorted(row["id"] for row in read_lake(spark, lake).select("id").collect())
 
 
-def test_everything_is_exported_once_and_as_it_is(
+def test_every_attempt_is_exported_once_and_unchanged(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
@@ -65,7 +65,7 @@ def as_in_sql(row: dict[str, Any]) -> dict[str, Any]:
     return row | times | values
 
 
-def test_what_is_committed_late_is_neither_skipped_nor_repeated(
+def test_a_late_commit_is_neither_skipped_nor_repeated(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session, late, undone = connect(), connect(autocommit=False), connect(autocommit=False)
@@ -113,7 +113,7 @@ def test_two_exports_at_a_time_are_refused_and_nothing_is_written(
     assert opened.versions() == [0]
 
 
-def test_of_two_who_write_at_a_time_in_spite_of_that_one_wins(spark: SparkSession, lake: Path) -> None:
+def test_of_two_concurrent_writers_one_wins(spark: SparkSession, lake: Path) -> None:
     opened = Lake.open_or_make(spark, lake)
     before = opened.manifest()
     opened.commit(before, written_by="one")
@@ -130,7 +130,7 @@ def test_a_folder_that_is_not_ours_is_refused(spark: SparkSession, lake: Path, o
     assert [file.name for file in lake.iterdir()] == ["holiday.jpg"]
 
 
-def test_a_lake_that_is_not_there_is_an_error_for_readers(spark: SparkSession, lake: Path) -> None:
+def test_a_missing_lake_is_an_error_for_readers(spark: SparkSession, lake: Path) -> None:
     with pytest.raises(NotALake, match="no lake"):
         read_lake(spark, lake)
     assert not lake.exists()

@@ -38,7 +38,7 @@ LINES, MAX_SECONDS = 8, 0.7
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
 
-def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
+def test_after_kills_the_lake_has_each_committed_attempt_once(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, conninfo: str
 ) -> None:
     session, chance = connect(), random.Random(SEED)
@@ -57,7 +57,7 @@ def test_whatever_is_killed_the_lake_has_each_committed_attempt_once(
 
 
 @pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_KILLS")
-def test_whoever_is_killed_in_a_cluster_the_lake_has_each_committed_attempt_once(
+def test_after_kills_in_a_cluster_the_lake_has_each_committed_attempt_once(
     spark: SparkSession, connect: Connect, conninfo: str, url: str, tmp_path: Path
 ) -> None:
     session, begun, lake = connect(), time.monotonic(), tmp_path / "jobs"

@@ -62,7 +62,7 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
 
 
 @pytest.mark.parametrize("where", ["no_such_column = 1", "status = ", "drop table x"])
-def test_a_condition_that_is_none_is_an_error_in_words(
+def test_an_invalid_condition_is_a_clear_error(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, where: str
 ) -> None:
     connect()

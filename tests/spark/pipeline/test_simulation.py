@@ -14,7 +14,7 @@ from django_pgqueue.spark.whatif import Scenario, SimulatedArrival, simulate
 pytest.importorskip("pyspark")
 
 
-def test_one_slot_works_one_after_the_other() -> None:
+def test_one_slot_runs_jobs_one_after_the_other() -> None:
     assert simulate(
         [SimulatedArrival(0, 10), SimulatedArrival(1, 10), SimulatedArrival(50, 1)], Scenario(slots=1)
     ).waits_ms == [0, 9, 0]
@@ -30,7 +30,7 @@ def test_the_most_urgent_goes_first_and_equal_ones_in_their_order() -> None:
     assert simulate(arrivals, Scenario(slots=1)).waits_ms == [0, 10 - 3, 20 - 1, 30 - 2]
 
 
-def test_a_channel_that_is_full_is_passed_over() -> None:
+def test_a_full_channel_is_skipped() -> None:
     arrivals = [
         SimulatedArrival(0, 10, channel="a"),
         SimulatedArrival(0, 10, channel="a"),
@@ -52,7 +52,7 @@ def test_twice_the_load_is_the_same_arrivals_in_half_the_time() -> None:
 
 
 @pytest.mark.parametrize(("slots", "utilisation"), [(1, 0.6), (4, 0.7), (16, 0.75)])
-def test_it_agrees_with_the_closed_formula_of_queues_with_many_servers(slots: int, utilisation: float) -> None:
+def test_the_simulation_agrees_with_the_formula_for_many_servers(slots: int, utilisation: float) -> None:
     """Erlang's C: the chance to wait at all, and with it the mean wait, where arrivals and run times are exponential.
 
     How uncertain the mean of a simulation is, the means of 20 pieces of it say: four times their standard error is the
@@ -85,6 +85,6 @@ def erlang_c(slots: int, load: float) -> float:
 
 
 @pytest.mark.parametrize("wrong", [{"slots": 0}, {"slots": 1, "load": 0}, {"slots": 1, "channel_limit": 0}])
-def test_a_scenario_that_can_not_work_is_refused(wrong: dict[str, float]) -> None:
+def test_an_impossible_scenario_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="is impossible"):
         Scenario(**wrong)  # type: ignore[arg-type]

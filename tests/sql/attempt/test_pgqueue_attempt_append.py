@@ -36,6 +36,6 @@ def test_only_the_last_attempt_keeps_the_content(session: Session) -> None:
     assert [(end.final, end.content) for end in session.history()] == [(False, None), (True, {"n": 1})]
 
 
-def test_an_attempt_that_is_neither_final_nor_not_is_refused(session: Session) -> None:
+def test_an_attempt_with_final_null_is_refused(session: Session) -> None:
     with pytest.raises(psycopg.errors.NotNullViolation):
         session.rows(APPEND, ["failed", None, session.create()])

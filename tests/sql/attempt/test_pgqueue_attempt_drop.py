@@ -50,24 +50,24 @@ def test_a_day_that_was_copied_is_dropped(day: Session) -> None:
     assert day.history() == []
 
 
-def test_a_day_that_has_more_than_its_copy_stays(day: Session) -> None:
+def test_a_day_with_more_rows_than_its_copy_stays(day: Session) -> None:
     copied = fingerprint(day)
     end_one(day, NOON)
     assert not drop(day, copied)
     assert len(day.history()) == 4
 
 
-def test_a_day_without_a_partition_is_none_to_drop(session: Session) -> None:
+def test_a_day_without_a_partition_drops_nothing(session: Session) -> None:
     assert not drop(session, "0:0:0")
 
 
-def test_today_stays_whatever_was_copied(session: Session) -> None:
+def test_the_partition_of_today_is_never_dropped(session: Session) -> None:
     today = session.one("select (now() at time zone 'UTC')::date")
     copied = session.value("pgqueue_attempt_fingerprint", day=today)
     assert not session.value("pgqueue_attempt_drop", day=today, fingerprint=copied)
 
 
-def test_what_is_committed_between_the_look_and_the_lock_keeps_the_day(day: Session, connect: Connect) -> None:
+def test_a_commit_between_check_and_lock_keeps_the_day(day: Session, connect: Connect) -> None:
     copied = fingerprint(day)
     writer, dropper = connect(autocommit=False), connect()
     end_one(writer, NOON)  # holds a lock of the table, and nobody sees the row
@@ -80,7 +80,7 @@ def test_what_is_committed_between_the_look_and_the_lock_keeps_the_day(day: Sess
     assert len(day.history()) == 4
 
 
-def test_a_lock_that_is_not_to_be_had_is_an_error_and_nothing_is_done(day: Session, connect: Connect) -> None:
+def test_an_unavailable_table_lock_is_an_error_and_drops_nothing(day: Session, connect: Connect) -> None:
     copied, reader = fingerprint(day), connect(autocommit=False)
     reader.history()
     with pytest.raises(psycopg.errors.LockNotAvailable):

@@ -27,7 +27,7 @@ def again(session: Session, *attempt_ids: int) -> list[int]:
     return session.ids("pgqueue_attempt_enqueue", attempt_ids=list(attempt_ids))
 
 
-def test_a_new_message_says_the_same_and_has_all_its_attempts_before_it(session: Session) -> None:
+def test_a_new_message_has_the_same_values_and_all_its_attempts(session: Session) -> None:
     session.set_clock(NOON)
     said = {"queue": "mail", "task": "shop.tasks.send", "channel": "tenant", "priority": 7, "max_attempts": 3}
     attempt_id = fail_one(session, {"n": 1}, dequeue_at=NOON - 5, headers={"trace": 1}, **said)
@@ -44,7 +44,7 @@ def test_a_new_message_says_the_same_and_has_all_its_attempts_before_it(session:
     assert message.headers == {"trace": 1, "enqueued_again_from": first}
 
 
-def test_whatever_has_left_the_queue_can_be_enqueued_again(session: Session) -> None:
+def test_every_final_attempt_can_be_enqueued_again(session: Session) -> None:
     fail_one(session, "failed")
     session.create("succeeded")
     session.value("pgqueue_message_complete", **token(session.take()))
@@ -53,7 +53,7 @@ def test_whatever_has_left_the_queue_can_be_enqueued_again(session: Session) -> 
     assert [message.content for message in session.dequeue(10)] == ["failed", "succeeded", "cancelled"]
 
 
-def test_attempts_after_which_the_message_stayed_in_the_queue_are_passed_over(session: Session) -> None:
+def test_attempts_that_are_not_final_are_skipped(session: Session) -> None:
     session.create()
     session.value("pgqueue_message_defer", **token(session.take()))
     assert again(session, session.history()[0].id, 2**62) == []
@@ -61,7 +61,7 @@ def test_attempts_after_which_the_message_stayed_in_the_queue_are_passed_over(se
     assert len(session.messages()) == 1
 
 
-def test_they_come_back_in_the_order_in_which_they_first_came(session: Session) -> None:
+def test_messages_are_enqueued_in_their_original_order(session: Session) -> None:
     attempt_ids = [fail_one(session, n) for n in range(20)]
     assert len(again(session, *reversed(attempt_ids))) == 20
     assert [message.content for message in session.dequeue(20)] == list(range(20))
@@ -74,7 +74,7 @@ def test_an_attempt_that_is_named_twice_is_enqueued_once_and_the_history_stays_a
     assert session.history() == before
 
 
-def test_enqueued_again_and_again_it_says_where_it_came_from_last(session: Session) -> None:
+def test_the_header_names_the_last_message_it_was_enqueued_from(session: Session) -> None:
     [first_again] = again(session, fail_one(session))
     session.value("pgqueue_message_fail", **token(session.take()))
     [second_again] = again(session, session.history()[-1].id)

@@ -58,5 +58,5 @@ def test_an_object_is_taken_as_it_is(session: Session, said: dict[str, Any]) -> 
     )
 
 
-def test_no_error_is_none(session: Session) -> None:
+def test_null_is_no_error(session: Session) -> None:
     assert session.one("select pgqueue_attempt_error(null)") is None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 
 
-def test_a_day_without_attempts_has_one_too(session: Session) -> None:
+def test_a_day_without_attempts_has_a_fingerprint(session: Session) -> None:
     assert session.value("pgqueue_attempt_fingerprint", day=DAY) == "0:0:0"
 
 
@@ -30,7 +30,7 @@ def test_it_counts_the_attempts_of_its_day_only(session: Session) -> None:
     "change",
     ["queue = 'mail'", "result = '1'", "content = null", "finished_at = finished_at + '1 us'", "final = false"],
 )
-def test_a_row_that_is_another_makes_another(session: Session, change: str) -> None:
+def test_a_different_row_gives_a_different_fingerprint(session: Session, change: str) -> None:
     end_one(session, NOON)
     before = session.value("pgqueue_attempt_fingerprint", day=DAY)
     session.rows(f"update pgqueue_attempt set {change}")

@@ -38,13 +38,13 @@ def drop_partitions(session: Session) -> None:
         session.rows(f"drop table {name}")
 
 
-def test_those_of_today_and_of_a_week_ahead_are_made(session: Session) -> None:
+def test_partitions_of_today_and_a_week_ahead_are_created(session: Session) -> None:
     session.set_clock(NOON)
     assert session.value("pgqueue_attempt_maintain") == 8
     assert partitions(session) == named(*range(8))
 
 
-def test_what_is_there_is_not_made_again(session: Session) -> None:
+def test_existing_partitions_are_not_created_again(session: Session) -> None:
     session.set_clock(NOON)
     session.value("pgqueue_attempt_maintain", days_ahead=1)
     assert session.value("pgqueue_attempt_maintain", days_ahead=1) == 0
@@ -53,7 +53,7 @@ def test_what_is_there_is_not_made_again(session: Session) -> None:
     assert partitions(session) == named(0, 1, 2)
 
 
-def test_old_ones_are_dropped_with_what_is_in_them(session: Session) -> None:
+def test_old_partitions_are_dropped_with_their_rows(session: Session) -> None:
     for day in range(5):
         session.set_clock(NOON + day * DAY_MS)
         session.value("pgqueue_attempt_maintain", days_ahead=0)
@@ -89,7 +89,7 @@ def test_tables_that_are_no_partitions_of_a_day_are_left_alone(session: Session)
     assert session.one("select to_regclass('pgqueue_attempt_default') is not null")
 
 
-def test_attempts_of_days_when_nobody_maintained_get_their_partition_and_age_with_it(session: Session) -> None:
+def test_attempts_of_days_without_maintenance_get_their_partitions(session: Session) -> None:
     """Retention drops partitions: what stayed in the default partition would stay for ever."""
     ended = [end_one(session, NOON + day * DAY_MS) for day in (0, 0, 3)]
     session.set_clock(NOON + 10 * DAY_MS)
@@ -117,7 +117,7 @@ def test_a_day_of_many_attempts_moves_alone(session: Session) -> None:
     assert session.one("select count(*) from pgqueue_attempt_default") == 0
 
 
-def test_one_works_and_the_others_pass(connect: Connect) -> None:
+def test_only_one_session_maintains_and_others_skip(connect: Connect) -> None:
     working, passing = connect(autocommit=False), connect()
     for session in (working, passing):
         session.set_clock(NOON)
@@ -157,7 +157,7 @@ def test_behind_a_long_reader_it_gives_up_and_traffic_goes_on(connect: Connect) 
         drop_partitions(worker)
 
 
-def test_who_reads_an_old_day_holds_up_neither_traffic_nor_the_days_to_come(connect: Connect) -> None:
+def test_a_reader_of_an_old_day_blocks_neither_traffic_nor_new_partitions(connect: Connect) -> None:
     """While the drop waits, and gives up, again and again: enqueue, dequeue and complete go on."""
     reader, maintainer, worker = connect(autocommit=False), connect(), connect()
     worker.value("pgqueue_attempt_partition", day=FIRST - dt.timedelta(days=9))
@@ -210,6 +210,6 @@ def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:
 
 
 @pytest.mark.parametrize("days", [{"days_ahead": 2**31 - 1}, {"days_ahead": -1}, {"days_kept": -1}])
-def test_days_that_make_no_sense_are_refused(session: Session, days: dict[str, int]) -> None:
+def test_invalid_numbers_of_days_are_refused(session: Session, days: dict[str, int]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_days_ahead is"):
         session.call("pgqueue_attempt_maintain", **days)

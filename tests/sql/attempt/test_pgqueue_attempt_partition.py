@@ -17,7 +17,7 @@ DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 NAME = "pgqueue_attempt_20231114"
 
 
-def test_it_is_made_once(session: Session) -> None:
+def test_a_partition_is_created_once(session: Session) -> None:
     assert session.value("pgqueue_attempt_partition", day=DAY) is True
     assert session.value("pgqueue_attempt_partition", day=DAY) is False
     bounds = session.one("select pg_get_expr(relpartbound, oid) from pg_class where relname = %s", [NAME])
@@ -34,7 +34,7 @@ def test_days_are_those_of_utc_wherever_the_session_is(session: Session, zone: s
     assert [partition_of(session, end) for end in ends] == [outside, inside, inside, outside]
 
 
-def test_rows_that_came_before_there_was_one_move_into_it(session: Session) -> None:
+def test_rows_of_the_default_partition_move_into_the_new_one(session: Session) -> None:
     stray, other_day = end_one(session, NOON), end_one(session, NOON + 86_400_000)
     before = session.history()
     session.value("pgqueue_attempt_partition", day=DAY)
@@ -43,7 +43,7 @@ def test_rows_that_came_before_there_was_one_move_into_it(session: Session) -> N
     assert session.history() == before
 
 
-def test_it_has_the_indexes_of_the_history(session: Session) -> None:
+def test_a_partition_has_the_indexes_of_the_history(session: Session) -> None:
     session.value("pgqueue_attempt_partition", day=DAY)
     made, kept = (
         session.column(
@@ -63,7 +63,7 @@ def test_it_has_the_indexes_of_the_history(session: Session) -> None:
     assert parents == [4], "every index is attached to that of the history"
 
 
-def test_while_it_is_made_attempts_of_other_days_end_and_are_read(connect: Connect) -> None:
+def test_creating_a_partition_does_not_block_attempts_of_other_days(connect: Connect) -> None:
     maker, worker = connect(autocommit=False), connect()
     worker.create()
     worker.rows("set timezone = 'UTC'")

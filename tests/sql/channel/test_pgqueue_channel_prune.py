@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_only_those_go_that_are_empty_and_that_nobody_has_set(session: Session) -> None:
+def test_only_empty_channels_without_limits_are_deleted(session: Session) -> None:
     set_channel(session, "set")
     for name in ("waiting", "running", "noted", "ended"):
         session.create(name, channel=name, queue=name)
@@ -26,7 +26,7 @@ def test_only_those_go_that_are_empty_and_that_nobody_has_set(session: Session) 
     assert lanes(session, "ended") == []
 
 
-def test_a_message_that_is_committed_later_brings_it_back(connect: Connect) -> None:
+def test_a_message_committed_later_recreates_the_channel(connect: Connect) -> None:
     producer, session = connect(autocommit=False), connect()
     session.create(channel="acme")
     session.call("pgqueue_message_complete", **token(session.take()))
@@ -38,7 +38,7 @@ def test_a_message_that_is_committed_later_brings_it_back(connect: Connect) -> N
     assert channel(session).running == 1
 
 
-def test_what_somebody_else_has_locked_is_left_for_the_next_time(connect: Connect) -> None:
+def test_channels_locked_by_another_session_are_left_for_the_next_call(connect: Connect) -> None:
     consumer, session = connect(autocommit=False), connect()
     session.create(channel="acme")
     session.call("pgqueue_message_complete", **token(session.take()))

@@ -17,11 +17,11 @@ def release(session: Session, name: str = "acme") -> bool | None:
     return answer
 
 
-def test_one_that_nobody_knows_is_answered_with_nothing(session: Session) -> None:
+def test_an_unknown_channel_returns_null(session: Session) -> None:
     assert release(session) is None
 
 
-def test_an_empty_one_is_gone_at_once(session: Session) -> None:
+def test_an_empty_channel_is_deleted_at_once(session: Session) -> None:
     set_channel(session, max_concurrency=1)
     session.create(channel="acme")
     session.call("pgqueue_message_complete", **token(session.take()))
@@ -29,7 +29,7 @@ def test_an_empty_one_is_gone_at_once(session: Session) -> None:
     assert (channel(session), lanes(session)) == (None, [])
 
 
-def test_it_takes_no_new_messages_drains_and_is_then_gone(session: Session) -> None:
+def test_a_released_channel_takes_no_new_messages_and_is_deleted_when_drained(session: Session) -> None:
     set_channel(session, max_concurrency=2)
     session.create_batch(3, channel="acme")
     held = session.dequeue(10)
@@ -44,7 +44,7 @@ def test_it_takes_no_new_messages_drains_and_is_then_gone(session: Session) -> N
     assert (channel(session), lanes(session)) == (None, [])
 
 
-def test_retries_of_its_messages_still_run(session: Session) -> None:
+def test_retries_in_a_released_channel_still_run(session: Session) -> None:
     session.create(1, channel="acme")
     held = session.take()
     assert release(session) is False
@@ -52,7 +52,7 @@ def test_retries_of_its_messages_still_run(session: Session) -> None:
     assert contents(session.dequeue(10)) == [1]
 
 
-def test_it_is_gone_when_its_last_message_was_withdrawn(session: Session) -> None:
+def test_a_released_channel_is_deleted_when_its_last_message_is_cancelled(session: Session) -> None:
     message = session.create(channel="acme", dequeue_at=2**62)
     session.dequeue(1)
     assert release(session) is False
@@ -61,7 +61,7 @@ def test_it_is_gone_when_its_last_message_was_withdrawn(session: Session) -> Non
     assert channel(session) is None
 
 
-def test_what_was_enqueued_before_and_is_committed_later_is_not_lost(connect: Connect) -> None:
+def test_a_message_enqueued_before_and_committed_later_is_not_lost(connect: Connect) -> None:
     producer, session = connect(autocommit=False), connect()
     set_channel(session, max_concurrency=1)
     producer.create("late", channel="acme")
@@ -70,7 +70,7 @@ def test_what_was_enqueued_before_and_is_committed_later_is_not_lost(connect: Co
     assert contents(session.dequeue(10)) == ["late"]
 
 
-def test_set_takes_it_back(session: Session) -> None:
+def test_set_channel_undoes_the_release(session: Session) -> None:
     session.create(channel="acme")
     session.dequeue(1)
     release(session)

@@ -16,7 +16,7 @@ def repair(session: Session, **parameters: str) -> list[tuple[str, int, int]]:
     return [tuple(row) for row in session.call("pgqueue_channel_repair", **parameters)]
 
 
-def test_a_count_that_is_right_is_left_and_not_mentioned(session: Session) -> None:
+def test_a_correct_count_is_unchanged_and_not_reported(session: Session) -> None:
     set_channel(session, max_concurrency=2)
     session.create_batch(3, channel="acme")
     first, _ = session.dequeue(10)
@@ -26,7 +26,7 @@ def test_a_count_that_is_right_is_left_and_not_mentioned(session: Session) -> No
     assert drifted(session) == []
 
 
-def test_a_wrong_count_is_put_right(session: Session) -> None:
+def test_a_wrong_count_is_corrected(session: Session) -> None:
     set_channel(session, max_concurrency=2)
     session.create_batch(4, channel="acme")
     session.dequeue(10)
@@ -55,7 +55,7 @@ def test_messages_that_came_while_the_triggers_were_off_are_found(session: Sessi
     assert contents(session.dequeue()) == ["unseen"]
 
 
-def test_an_end_that_is_not_committed_counts_as_running(connect: Connect) -> None:
+def test_an_uncommitted_end_counts_as_running(connect: Connect) -> None:
     consumer, session = connect(autocommit=False), connect()
     session.create(channel="acme")
     held = session.take()

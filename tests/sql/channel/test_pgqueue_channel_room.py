@@ -17,14 +17,14 @@ def room(session: Session, name: str = "acme") -> int | None:
     return answer
 
 
-def test_nobody_limits_a_channel_that_nobody_has_set(session: Session) -> None:
+def test_a_channel_without_limits_has_unlimited_room(session: Session) -> None:
     assert room(session) is None
     session.create(channel="acme")
     session.take()
     assert room(session) is None
 
 
-def test_what_waits_takes_room_and_what_runs_does_not(session: Session) -> None:
+def test_waiting_messages_take_room_and_running_ones_do_not(session: Session) -> None:
     set_channel(session, max_size=3)
     session.create(channel="acme")
     session.create(channel="acme", queue="mail")
@@ -35,7 +35,7 @@ def test_what_waits_takes_room_and_what_runs_does_not(session: Session) -> None:
     assert room(session) == 2
 
 
-def test_a_full_channel_refuses_with_an_answer_and_the_transaction_lives(connect: Connect) -> None:
+def test_a_full_channel_refuses_without_an_error(connect: Connect) -> None:
     session, other = connect(autocommit=False), connect()
     set_channel(session, max_size=1)
     assert session.create("first", channel="acme") is not None
@@ -50,7 +50,7 @@ def test_a_full_channel_refuses_with_an_answer_and_the_transaction_lives(connect
     assert sorted(m.content for m in other.messages()) == ["first", "of another channel"]
 
 
-def test_of_many_those_are_taken_for_which_there_is_room(session: Session) -> None:
+def test_a_bulk_enqueues_as_many_messages_as_there_is_room(session: Session) -> None:
     set_channel(session, max_size=2)
     set_channel(session, "small", max_size=1)
     session.create(channel="acme")
@@ -63,27 +63,27 @@ def test_of_many_those_are_taken_for_which_there_is_room(session: Session) -> No
     assert [by_id[id_] for id_ in ids if id_ is not None] == [0, 1, 2, 5, 7]
 
 
-def test_of_many_alike_the_last_ones_are_refused(session: Session) -> None:
+def test_the_last_messages_of_a_uniform_bulk_are_refused(session: Session) -> None:
     set_channel(session, max_size=2)
     ids = session.rows("select pgqueue_message_create_many('[1, 2, 3, 4]', 'default', p_channel => 'acme')")
     assert [row[0] is None for row in ids] == [False, False, True, True]
     assert [m.content for m in session.messages()] == [1, 2]
 
 
-def test_keyed_messages_among_many_are_refused_as_well(session: Session) -> None:
+def test_messages_with_keys_in_a_bulk_are_refused_too(session: Session) -> None:
     set_channel(session, max_size=1)
     messages = [{"content": n, "channel": "acme", "unique_key": f"k{n}"} for n in range(3)]
     assert [id_ is None for id_ in session.ids("pgqueue_message_create_many", messages=messages)] == [False, True, True]
 
 
-def test_a_key_that_is_held_is_answered_even_if_the_channel_is_full(session: Session) -> None:
+def test_a_held_key_returns_its_message_even_if_the_channel_is_full(session: Session) -> None:
     set_channel(session, max_size=1)
     first = session.call("pgqueue_message_create_unique", unique_key="k", content=1, channel="acme")[0]
     again = session.call("pgqueue_message_create_unique", unique_key="k", content=2, channel="acme")[0]
     assert (again.p_id, again.p_created) == (first.p_id, False)
 
 
-def test_what_comes_back_into_a_full_channel_is_not_refused(session: Session) -> None:
+def test_a_deferred_message_returns_into_a_full_channel(session: Session) -> None:
     set_channel(session, max_size=1)
     session.create(1, channel="acme", max_attempts=3)
     held = session.take()
@@ -92,7 +92,7 @@ def test_what_comes_back_into_a_full_channel_is_not_refused(session: Session) ->
     assert room(session) == 0
 
 
-def test_enqueues_of_others_that_go_on_are_not_counted_and_not_waited_for(connect: Connect) -> None:
+def test_open_enqueues_of_others_are_neither_counted_nor_awaited(connect: Connect) -> None:
     one, other = connect(autocommit=False), connect(autocommit=False)
     set_channel(one, max_size=1)
     one.commit()

@@ -30,7 +30,7 @@ def test_a_limit_below_zero_is_refused(session: Session, limit: str) -> None:
         set_channel(session, **limits)
 
 
-def test_a_new_limit_holds_from_now_on_and_what_runs_goes_on(session: Session) -> None:
+def test_a_new_limit_applies_from_now_on_and_running_messages_go_on(session: Session) -> None:
     for n in range(4):
         session.create(n, channel="acme")
     held = session.dequeue(3)
@@ -42,7 +42,7 @@ def test_a_new_limit_holds_from_now_on_and_what_runs_goes_on(session: Session) -
     assert contents(session.dequeue(10)) == [3]
 
 
-def test_a_higher_limit_lets_more_in_at_once_and_wakes_who_may_take_it(connect: Connect) -> None:
+def test_a_higher_limit_applies_at_once_and_wakes_a_worker(connect: Connect) -> None:
     session, sleeper = connect(), connect()
     set_channel(session, max_concurrency=0)
     session.create_batch(5, channel="acme", task="shop.tasks.send")
@@ -73,7 +73,7 @@ def test_an_interval_that_is_taken_away_is_not_waited_for(session: Session) -> N
     assert len(session.dequeue(10)) == 1
 
 
-def test_setting_limits_holds_up_dequeues_of_this_channel_only_and_no_enqueue(connect: Connect) -> None:
+def test_setting_limits_blocks_only_dequeues_of_this_channel(connect: Connect) -> None:
     setter, other = connect(autocommit=False), connect()
     other.create("a", channel="acme")
     other.create("b", channel="other")
@@ -84,7 +84,7 @@ def test_setting_limits_holds_up_dequeues_of_this_channel_only_and_no_enqueue(co
     assert contents(other.dequeue(10)) == ["a"]
 
 
-def test_a_channel_that_is_being_made_by_two_is_waited_for_by_no_dequeue(connect: Connect) -> None:
+def test_a_concurrent_creation_of_a_channel_blocks_no_dequeue(connect: Connect) -> None:
     setter, other = connect(autocommit=False), connect()
     set_channel(setter, "new", max_concurrency=1)
     other.rows("set lock_timeout = '2s'")

@@ -66,7 +66,7 @@ def test_room_in_one_queue_is_room_in_all(session: Session) -> None:
     assert contents(session.dequeue(10, queues=["music"])) == ["music"]
 
 
-def test_a_flood_of_one_channel_does_not_hold_up_another(session: Session) -> None:
+def test_a_flood_of_one_channel_does_not_block_another(session: Session) -> None:
     session.create_batch(5000, channel="flood")
     session.create("drop", channel="zoo")
     arm(session)
@@ -74,7 +74,7 @@ def test_a_flood_of_one_channel_does_not_hold_up_another(session: Session) -> No
     assert len(arrivals(session)) == 4000, "the rest is for the next time"
 
 
-def test_nobody_is_waited_for(connect: Connect) -> None:
+def test_arming_waits_for_no_session(connect: Connect) -> None:
     holder, session = connect(autocommit=False), connect()
     session.rows("set lock_timeout = '2s'")
     for name in ("acme", "other"):
@@ -89,7 +89,7 @@ def test_nobody_is_waited_for(connect: Connect) -> None:
     assert arm(session) == 1
 
 
-def test_a_row_that_somebody_else_makes_is_not_waited_for(connect: Connect) -> None:
+def test_arming_does_not_wait_for_a_row_another_session_creates(connect: Connect) -> None:
     consumer, session = connect(autocommit=False), connect()
     session.rows("set lock_timeout = '2s'")
     session.create(1, channel="new")
@@ -99,7 +99,7 @@ def test_a_row_that_somebody_else_makes_is_not_waited_for(connect: Connect) -> N
     assert contents(session.dequeue()) == [1]
 
 
-def test_what_is_noted_is_worked_in_once(connect: Connect) -> None:
+def test_each_arrival_is_processed_once(connect: Connect) -> None:
     session, other = connect(autocommit=False), connect()
     other.create_batch(3, channel="acme")
     for message in other.dequeue(3):

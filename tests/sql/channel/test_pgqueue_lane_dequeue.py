@@ -57,7 +57,7 @@ def test_messages_with_and_without_a_channel_share_the_batch(session: Session) -
     assert min(one_by_one.values()) > 10
 
 
-def test_what_one_kind_leaves_the_other_takes(session: Session) -> None:
+def test_room_left_by_messages_without_a_channel_goes_to_lanes(session: Session) -> None:
     session.create_batch(3)
     session.create_batch(100, channel="acme")
     assert len(session.dequeue(20)) == 20
@@ -67,7 +67,7 @@ def test_what_one_kind_leaves_the_other_takes(session: Session) -> None:
     assert len(session.dequeue(20)) == 20
 
 
-def test_the_release_interval_spaces_what_begins_whoever_asks(connect: Connect) -> None:
+def test_the_release_interval_spaces_messages_over_all_workers(connect: Connect) -> None:
     one, other = connect(), connect()
     for session in (one, other):
         session.set_clock(NOON)
@@ -95,7 +95,7 @@ def test_the_release_interval_holds_over_all_queues(session: Session) -> None:
     assert len(session.dequeue(10)) == 1
 
 
-def test_a_turn_is_five_messages_where_others_are_in_line(session: Session) -> None:
+def test_a_turn_is_five_messages_while_other_lanes_wait(session: Session) -> None:
     for name in "abcdefgh":
         session.create_batch(100, channel=name)
     taken = Counter(message.channel for message in session.dequeue(20))
@@ -116,7 +116,7 @@ def test_scheduled_messages_arm_their_lane_when_they_are_due(session: Session) -
     assert session.value("pgqueue_message_next_at") is None
 
 
-def test_paused_and_excluded_queues_are_passed_over(session: Session) -> None:
+def test_paused_and_excluded_queues_are_skipped(session: Session) -> None:
     for queue in ("mail", "maps", "music"):
         session.create(queue, channel="acme", queue=queue)
     session.call("pgqueue_queue_pause", queue="mail")
@@ -130,7 +130,7 @@ def test_raw_messages_and_tasks_are_apart(session: Session) -> None:
     assert contents(session.dequeue(10)) == ["raw"]
 
 
-def test_a_lane_that_somebody_has_locked_is_passed_over(connect: Connect) -> None:
+def test_a_lane_locked_by_another_session_is_skipped(connect: Connect) -> None:
     busy, session = connect(autocommit=False), connect()
     session.rows("set lock_timeout = '2s'")
     session.create_batch(10, channel="acme")
@@ -152,7 +152,7 @@ def test_a_dequeue_that_is_rolled_back_counts_nothing(connect: Connect) -> None:
     assert contents(other.dequeue()) == [1]
 
 
-def test_a_lost_attempt_gives_its_place_back(session: Session) -> None:
+def test_a_lost_attempt_frees_its_place(session: Session) -> None:
     set_channel(session, max_concurrency=1)
     session.create_batch(2, channel="acme")
     session.dequeue(1, lock_ms=0, worker="dead")
@@ -160,7 +160,7 @@ def test_a_lost_attempt_gives_its_place_back(session: Session) -> None:
     assert channel(session).running == 1
 
 
-def test_release_cancel_and_defer_give_their_places_back(session: Session) -> None:
+def test_release_cancel_and_defer_free_their_places(session: Session) -> None:
     session.set_clock(NOON)
     set_channel(session, max_concurrency=3)
     session.create_batch(5, channel="acme")
@@ -171,7 +171,7 @@ def test_release_cancel_and_defer_give_their_places_back(session: Session) -> No
     assert contents(session.dequeue(10)) == [0, 3, 4]
 
 
-def test_the_end_of_the_line_is_behind_those_who_came_meanwhile(session: Session) -> None:
+def test_a_lane_after_its_turn_is_behind_lanes_that_came_meanwhile(session: Session) -> None:
     session.set_clock(NOON)
     session.create_batch(100, channel="flood")
     session.dequeue(5)
@@ -181,7 +181,7 @@ def test_the_end_of_the_line_is_behind_those_who_came_meanwhile(session: Session
     assert "drop" in contents(session.dequeue(20))
 
 
-def test_nothing_waits_in_a_lane_that_is_not_armed(session: Session) -> None:
+def test_a_lane_that_is_not_armed_has_no_waiting_message(session: Session) -> None:
     session.create(channel="acme")
     held = session.take()
     [lane] = lanes(session)
@@ -191,7 +191,7 @@ def test_nothing_waits_in_a_lane_that_is_not_armed(session: Session) -> None:
     assert session.value("pgqueue_message_next_at") is None
 
 
-def test_a_lane_that_has_nothing_any_more_hides_no_other_lane_of_its_channel(session: Session) -> None:
+def test_an_empty_lane_hides_no_other_lane_of_its_channel(session: Session) -> None:
     """They share one turn a round: when the first one comes to nothing there is another round."""
     queues = [f"queue-{n}" for n in range(8)]
     for n in range(3):
@@ -217,7 +217,7 @@ def test_a_release_interval_does_not_lift_max_concurrency(session: Session) -> N
 
 @pytest.mark.parametrize("chosen", [{}, {"exclude_queues": ["nowhere"]}, {"queues": list("abcdef")}])
 @pytest.mark.parametrize("brief", [True, False])
-def test_queues_whose_lanes_wait_all_have_turns(session: Session, chosen: dict[str, Any], *, brief: bool) -> None:
+def test_every_queue_with_waiting_lanes_has_a_turn(session: Session, chosen: dict[str, Any], *, brief: bool) -> None:
     for n in range(60):
         for queue in "abcdef":
             session.create(n, channel=f"of {queue}", queue=queue)
@@ -225,7 +225,7 @@ def test_queues_whose_lanes_wait_all_have_turns(session: Session, chosen: dict[s
     assert len(taken) == 6  # missed by chance once in 300,000
 
 
-def test_lanes_of_an_excluded_queue_do_not_hide_one_behind_somebodys_lock(connect: Connect) -> None:
+def test_lanes_of_an_excluded_queue_do_not_hide_one_behind_a_locked_row(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     session.create(channel="locked", queue="a")
     session.create("found", channel="free", queue="b")

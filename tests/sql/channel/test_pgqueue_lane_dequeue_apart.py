@@ -20,7 +20,7 @@ def take(session: Session, limit: int = 1, **parameters: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("armed", [False, True])
-def test_the_other_channels_go_on(connect: Connect, armed: bool) -> None:
+def test_other_channels_go_on(connect: Connect, armed: bool) -> None:
     """Whether it meets fresh arrivals or lanes that are in line."""
     consumer, other = connect(autocommit=False), connect()
     for number in range(20):
@@ -34,7 +34,7 @@ def test_the_other_channels_go_on(connect: Connect, armed: bool) -> None:
     assert [message.content for message in other.dequeue(100)] == [held]
 
 
-def test_it_takes_as_many_as_it_may(connect: Connect) -> None:
+def test_it_takes_as_many_messages_as_the_limits_allow(connect: Connect) -> None:
     consumer = connect(autocommit=False)
     for number in range(20):
         consumer.create(number, channel=f"channel {number % 7}")
@@ -73,7 +73,7 @@ def test_limits_hold_and_what_has_ended_makes_room(connect: Connect) -> None:
     assert session.rows("select name from pgqueue_channel where running not in (0, 1)") == []
 
 
-def test_what_others_wait_for_is_left_to_others(connect: Connect) -> None:
+def test_expired_locks_and_settled_messages_are_left_to_others(connect: Connect) -> None:
     """A lock that ran out, and messages that need not wait any more."""
     consumer, other = connect(autocommit=False), connect()
     other.set_clock(NOON)
@@ -88,7 +88,7 @@ def test_what_others_wait_for_is_left_to_others(connect: Connect) -> None:
     assert waiting in [message.id for message in other.dequeue(10)]
 
 
-def test_alone_it_comes_upon_everything_all_the_same(connect: Connect) -> None:
+def test_a_single_worker_still_finds_every_message(connect: Connect) -> None:
     session = connect(autocommit=False)
     session.set_clock(NOON)
     for number in range(3):

@@ -45,7 +45,7 @@ def test_no_milliseconds_are_no_time(session: Session) -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe"])
-def test_it_is_the_way_back_of_to_epoch_in_every_time_zone(session: Session, zone: str) -> None:
+def test_it_is_the_inverse_of_to_epoch_in_every_time_zone(session: Session, zone: str) -> None:
     """Also over the hours in which clocks are changed: every 25 minutes of a year, and centuries away."""
     session.rows("select set_config('timezone', %s, false)", [zone])
     wrong = session.rows("""

@@ -30,7 +30,7 @@ def test_the_usual_topics_need_no_regular_expression(session: Session, pattern: 
 
 
 @pytest.mark.parametrize("pattern", ["order.*", "#.paid", "*", "#.#"])
-def test_others_have_an_anchored_one(session: Session, pattern: str) -> None:
+def test_other_topics_become_an_anchored_regex(session: Session, pattern: str) -> None:
     regex = compiled(session, pattern)[1]
     assert regex is not None
     assert regex[0] + regex[-1] == "^$"
@@ -68,7 +68,7 @@ def test_a_bad_regular_expression_is_refused_by_name(session: Session, pattern: 
     assert f'"{pattern}"' in str(refused.value)
 
 
-def test_one_whose_matcher_takes_long_to_build_is_refused_each_time(session: Session) -> None:
+def test_a_regular_expression_that_is_slow_to_compile_is_refused_each_time(session: Session) -> None:
     """PostgreSQL keeps what it has built: the second try must not look quick."""
     session.rows("savepoint before")
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_one_whose_matcher_takes_long_to_build_is_refused_each_time(session: Ses
 
 
 @pytest.mark.parametrize("pattern", [r"\\1", r"[.]\d+$", "(?!internal)", "x{2,120}", r"a\{b", "(?i)a|b", ""])
-def test_what_only_looks_bad_is_taken(session: Session, pattern: str) -> None:
+def test_a_harmless_regular_expression_is_accepted(session: Session, pattern: str) -> None:
     assert compiled(session, pattern, "regex") == ("%", pattern)
 
 
@@ -112,7 +112,7 @@ def test_an_unknown_kind_is_refused(session: Session) -> None:
         "#." * 3 + "x",
     ],
 )
-def test_what_hangs_other_engines_is_done_in_a_moment(session: Session, pattern: str) -> None:
+def test_a_pattern_that_hangs_other_engines_matches_fast(session: Session, pattern: str) -> None:
     kind = "topic" if pattern.startswith("#") else "regex"
     _, regex = compiled(session, pattern, kind)
     session.rows("set local statement_timeout = '2s'")
@@ -120,7 +120,7 @@ def test_what_hangs_other_engines_is_done_in_a_moment(session: Session, pattern:
         session.rows(f"select ({key}) ~ %s", [regex])
 
 
-def test_the_longest_topics_are_done_in_a_moment(session: Session) -> None:
+def test_the_longest_topics_match_fast(session: Session) -> None:
     session.rows("set local statement_timeout = '2s'")
     for pattern in ("#." * 127 + "x", "*.#." * 63 + "a"):
         likeness, regex = compiled(session, pattern)

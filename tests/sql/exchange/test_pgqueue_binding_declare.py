@@ -21,7 +21,7 @@ def binding(session: Session) -> Any:
     return found
 
 
-def test_it_is_a_row_with_all_that_was_said(session: Session) -> None:
+def test_a_binding_is_a_row_with_all_given_values(session: Session) -> None:
     said: dict[str, Any] = {
         "task": "shop.tasks.audit",
         "kind": "regex",
@@ -42,33 +42,33 @@ def test_the_defaults_are_those_of_a_raw_message(session: Session) -> None:
     assert (row.kind, row.priority, row.max_attempts, row.task, row.declared) == ("topic", 0, 5, None, False)
 
 
-def test_the_same_again_changes_nothing(session: Session) -> None:
+def test_a_repeated_declaration_changes_nothing(session: Session) -> None:
     first = bind(session, "order.#")
     again = bind(session, "order.#")
     assert (again.p_id, again.p_changed) == (first.p_id, False)
 
 
-def test_other_values_bring_it_up_to_date(session: Session) -> None:
+def test_other_values_update_the_binding(session: Session) -> None:
     first = bind(session, "order.#")
     again = bind(session, "order.#", priority=5, max_attempts=None)
     assert (again.p_id, again.p_changed) == (first.p_id, True)
     assert (binding(session).priority, binding(session).max_attempts) == (5, None)
 
 
-def test_one_that_stands_in_the_code_stays_so(session: Session) -> None:
+def test_a_declared_binding_stays_declared(session: Session) -> None:
     bind(session, "order.#", declared=True)
     assert bind(session, "order.#").p_changed is False
     assert binding(session).declared
 
 
-def test_a_task_that_has_another_queue_now_moves_there(session: Session) -> None:
+def test_a_binding_follows_the_new_queue_of_its_task(session: Session) -> None:
     first = bind(session, "#", queue="default", task="shop.tasks.audit")
     again = bind(session, "#", queue="mail", task="shop.tasks.audit")
     assert (again.p_id, again.p_changed) == (first.p_id, True)
     assert binding(session).queue == "mail"
 
 
-def test_queues_patterns_kinds_and_exchanges_are_bindings_of_their_own(session: Session) -> None:
+def test_different_queues_patterns_kinds_and_exchanges_are_different_bindings(session: Session) -> None:
     made = [
         bind(session, "a"),
         bind(session, "a", queue="maps"),
@@ -80,7 +80,7 @@ def test_queues_patterns_kinds_and_exchanges_are_bindings_of_their_own(session: 
     assert len({each.p_id for each in made}) == 6
 
 
-def test_an_unknown_exchange_is_an_error_that_says_how_to_make_it(session: Session) -> None:
+def test_an_unknown_exchange_is_an_error_with_the_next_step(session: Session) -> None:
     with pytest.raises(psycopg.errors.UndefinedObject, match='"nowhere"') as refused:
         session.call("pgqueue_binding_declare", exchange="nowhere", pattern="#", queue="mail")
     assert "pgqueue_exchange_declare('nowhere')" in str(refused.value.diag.message_hint)
@@ -89,12 +89,12 @@ def test_an_unknown_exchange_is_an_error_that_says_how_to_make_it(session: Sessi
 @pytest.mark.parametrize(
     "wrong", [{"priority": 101}, {"queue": ""}, {"pattern": "a*"}, {"pattern": "(", "kind": "regex"}]
 )
-def test_what_can_not_be_is_refused(session: Session, wrong: dict[str, Any]) -> None:
+def test_an_invalid_binding_is_refused(session: Session, wrong: dict[str, Any]) -> None:
     with pytest.raises(psycopg.errors.DataError if "pattern" in wrong else psycopg.errors.CheckViolation):
         bind(session, **{"pattern": "#", **wrong})
 
 
-def test_many_at_once_make_one(connect: Connect) -> None:
+def test_concurrent_declarations_make_one_binding(connect: Connect) -> None:
     sessions = [connect() for _ in range(4)]
     sessions[0].value("pgqueue_exchange_declare", name="orders")
     answers = concurrently([partial(bind, each, "#") for each in sessions])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_nothing_more_comes_and_what_came_stays(session: Session) -> None:
+def test_a_deleted_binding_gets_no_message_and_earlier_ones_stay(session: Session) -> None:
     bind(session, "order.#")
     publish(session)
     assert session.value("pgqueue_binding_delete", exchange="orders", pattern="order.#", queue="mail") is True
@@ -24,7 +24,7 @@ def test_nothing_more_comes_and_what_came_stays(session: Session) -> None:
 @pytest.mark.parametrize(
     "other", [{"exchange": "invoices"}, {"pattern": "#"}, {"queue": "maps"}, {"task": "a.b"}, {"kind": "regex"}]
 )
-def test_only_the_one_that_is_named_goes(session: Session, other: dict[str, str]) -> None:
+def test_only_the_named_binding_is_deleted(session: Session, other: dict[str, str]) -> None:
     bind(session, "order.#")
     named = {"exchange": "orders", "pattern": "order.#", "queue": "mail", **other}
     assert session.value("pgqueue_binding_delete", **named) is False

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_it_answers_whether_the_exchange_is_new(session: Session) -> None:
+def test_it_returns_whether_the_exchange_is_new(session: Session) -> None:
     assert session.value("pgqueue_exchange_declare", name="orders") is True
     assert session.value("pgqueue_exchange_declare", name="orders") is False
     assert session.rows("select name, declared from pgqueue_exchange") == [("orders", False)]
 
 
-def test_one_that_stands_in_the_code_stays_so(session: Session) -> None:
+def test_a_declared_exchange_stays_declared(session: Session) -> None:
     session.value("pgqueue_exchange_declare", name="orders")
     session.value("pgqueue_exchange_declare", name="orders", declared=True)
     session.value("pgqueue_exchange_declare", name="orders")
@@ -34,7 +34,7 @@ def test_a_name_has_1_to_255_bytes(session: Session, name: str) -> None:
         session.value("pgqueue_exchange_declare", name=name)
 
 
-def test_many_at_once_make_one(connect: Connect) -> None:
+def test_concurrent_declarations_make_one_exchange(connect: Connect) -> None:
     sessions = [connect() for _ in range(4)]
     answers = concurrently([partial(each.value, "pgqueue_exchange_declare", name="orders") for each in sessions])
     assert sorted(answers) == [False, False, False, True]

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_its_bindings_go_with_it_and_others_stay_and_messages_too(session: Session) -> None:
+def test_only_the_exchange_and_its_bindings_are_deleted(session: Session) -> None:
     bind(session, "#")
     bind(session, "#", exchange="other")
     publish(session)

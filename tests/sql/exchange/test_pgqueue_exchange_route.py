@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 # More than three words, empty ones, parts of words, and characters that mean something elsewhere: the short ones are
-# all tried in test_topics_match_as_the_definition_of_amqp_says.
+# all tried in test_topics_match_as_amqp_defines.
 MATCHES = {
     "order..paid": ["order..paid", "order.*.paid", "order.#.paid"],
     "order.a.b.c.paid": ["order.#.paid", "#.b.#", "order.*.#.paid", "order.#.*.paid", "#.*.#.*.#.paid"],
@@ -50,7 +50,7 @@ def test_a_topic_does_not_match(session: Session, key: str, pattern: str) -> Non
     assert queues(session, key) == []
 
 
-def test_topics_match_as_the_definition_of_amqp_says(session: Session) -> None:
+def test_topics_match_as_amqp_defines(session: Session) -> None:
     """Every pattern and every key of up to three words, against a definition that is written out."""
 
     def matches(pattern: tuple[str, ...], key: tuple[str, ...]) -> bool:
@@ -109,13 +109,13 @@ def test_a_queue_and_each_task_in_it_are_messages_of_their_own(session: Session)
     assert found == [("mail", "shop.tasks.audit", None), ("mail", "shop.tasks.count", 5), ("mail", None, 5)]
 
 
-def test_bindings_of_other_exchanges_are_no_matter(session: Session) -> None:
+def test_bindings_of_other_exchanges_are_ignored(session: Session) -> None:
     bind(session, "#", exchange="invoices")
     session.value("pgqueue_exchange_declare", name="orders")
     assert queues(session, "order.created") == []
 
 
-def test_an_unknown_exchange_or_no_routing_key_reach_nothing(session: Session) -> None:
+def test_an_unknown_exchange_or_a_null_key_reaches_nothing(session: Session) -> None:
     bind(session, "order.#")
     assert route(session, "order.created", exchange="nowhere") == []
     assert session.call("pgqueue_exchange_route", exchange="orders", routing_key=None) == []

@@ -23,11 +23,11 @@ def attention_at(session: Session) -> int | None:
     return at
 
 
-def test_where_nothing_is_there_it_is_never(session: Session) -> None:
+def test_it_is_null_for_an_empty_queue(session: Session) -> None:
     assert attention_at(session) is None
 
 
-def test_messages_that_wait_are_not_its_business(session: Session) -> None:
+def test_ordinary_waiting_messages_are_ignored(session: Session) -> None:
     session.create(dequeue_at=NOON + 5)
     session.create()
     assert attention_at(session) is None
@@ -40,13 +40,13 @@ def test_it_is_the_end_of_the_first_lock(session: Session) -> None:
     assert attention_at(session) == NOON + 2000
 
 
-def test_it_is_the_first_check_of_a_message_that_waits_for_others(session: Session) -> None:
+def test_it_is_the_first_check_of_a_message_with_dependencies(session: Session) -> None:
     first = session.create(dequeue_at=NOON + 900_000)
     session.value("pgqueue_message_create_after", after_ids=[first], content=1, dequeue_at=NOON + 700)
     assert attention_at(session) == NOON + 700
 
 
-def test_it_is_now_where_one_waits_for_an_end(session: Session) -> None:
+def test_it_is_now_if_a_dependency_must_be_checked(session: Session) -> None:
     session.value("pgqueue_message_create_after", after_ids=[10**6], content=1)
     assert attention_at(session) == NOON
 
@@ -64,7 +64,7 @@ def test_it_is_the_time_of_the_first_quarantined_message(session: Session) -> No
     assert attention_at(session) is None, "no worker takes a raw message, whatever its row says"
 
 
-def test_behind_a_hundred_of_a_paused_queue_it_is_in_a_minute_at_the_latest(session: Session) -> None:
+def test_behind_a_hundred_paused_messages_it_is_within_a_minute(session: Session) -> None:
     session.rows(
         "insert into pgqueue_message (content, task, queue, dequeue_at, in_line, alone_at) "
         "select '{}', 't', 'paused', 9223372036854775807, false, %s from generate_series(1, 100)",
@@ -84,7 +84,7 @@ def test_it_is_now_while_a_message_is_parked(session: Session) -> None:
     assert attention_at(session) is None
 
 
-def test_it_is_now_where_a_lane_has_news(session: Session) -> None:
+def test_it_is_now_while_a_lane_has_an_arrival(session: Session) -> None:
     session.create(channel="acme", dequeue_at=NOON + 500)
     assert attention_at(session) == NOON
     session.dequeue()

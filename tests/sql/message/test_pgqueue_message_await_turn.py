@@ -29,7 +29,7 @@ def holder(connect: Connect) -> Session:
     return session
 
 
-def test_the_next_comes_when_the_transaction_of_the_first_ends(holder: Session, connect: Connect) -> None:
+def test_the_next_turn_begins_when_the_transaction_of_the_first_ends(holder: Session, connect: Connect) -> None:
     other, look = connect(autocommit=False), connect()
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(await_turn, other, wait_ms=LONG_MS)
@@ -44,11 +44,11 @@ def test_the_next_comes_when_the_transaction_of_the_first_ends(holder: Session, 
     assert await_turn(look) is None
 
 
-def test_it_comes_again_to_who_has_it(holder: Session) -> None:
+def test_the_session_that_has_the_turn_gets_it_again(holder: Session) -> None:
     assert await_turn(holder) == 0
 
 
-def test_who_waited_in_vain_goes_on_in_the_same_transaction(holder: Session, connect: Connect) -> None:
+def test_a_worker_whose_wait_timed_out_goes_on_in_its_transaction(holder: Session, connect: Connect) -> None:
     other = connect(autocommit=False)
     other.create()
     assert await_turn(other) is None
@@ -58,11 +58,11 @@ def test_who_waited_in_vain_goes_on_in_the_same_transaction(holder: Session, con
 
 
 @pytest.mark.parametrize("wait_ms", [0, -1])
-def test_no_time_to_wait_is_not_for_ever(holder: Session, connect: Connect, wait_ms: int) -> None:
+def test_a_wait_of_zero_does_not_wait_for_ever(holder: Session, connect: Connect, wait_ms: int) -> None:
     assert await_turn(connect(), wait_ms=wait_ms) is None
 
 
-def test_a_second_is_waited_if_nothing_is_said(holder: Session, connect: Connect) -> None:
+def test_the_default_wait_is_one_second(holder: Session, connect: Connect) -> None:
     other = connect()
     began = other.one("select clock_timestamp()")
     assert other.value("pgqueue_message_await_turn") is None
@@ -71,7 +71,7 @@ def test_a_second_is_waited_if_nothing_is_said(holder: Session, connect: Connect
 
 
 @pytest.mark.parametrize("in_vain", [False, True])
-def test_the_callers_lock_timeout_is_as_before(holder: Session, connect: Connect, *, in_vain: bool) -> None:
+def test_the_lock_timeout_of_the_caller_is_restored(holder: Session, connect: Connect, *, in_vain: bool) -> None:
     other = connect(autocommit=False)
     other.rows("set local lock_timeout = '7s'")
     with ThreadPoolExecutor() as pool:
@@ -84,15 +84,13 @@ def test_the_callers_lock_timeout_is_as_before(holder: Session, connect: Connect
     assert other.one("select current_setting('lock_timeout')") == "7s"
 
 
-def test_a_statement_that_may_not_take_long_does_not_wait_until_it_is_cancelled(
-    holder: Session, connect: Connect
-) -> None:
+def test_a_statement_timeout_shortens_the_wait(holder: Session, connect: Connect) -> None:
     other = connect()
     other.rows("set statement_timeout = '1s'")
     assert await_turn(other, wait_ms=LONG_MS) is None
 
 
-def test_who_serves_other_queues_does_not_wait(connect: Connect) -> None:
+def test_a_worker_of_other_queues_does_not_wait(connect: Connect) -> None:
     turns: list[list[str] | None] = [None, [], ["mail"], ["mail", "print"]]
     sessions = [connect(autocommit=False) for _ in turns]
     assert [await_turn(session, queues) for session, queues in zip(sessions, turns, strict=True)] == [0] * 4

@@ -24,14 +24,14 @@ def test_a_cancelled_message_leaves_the_queue_for_the_history(session: Session) 
     assert end.finished_at.timestamp() * 1000 == NOON
 
 
-def test_what_waits_for_its_retry_can_be_cancelled(session: Session) -> None:
+def test_a_message_that_waits_for_its_retry_can_be_cancelled(session: Session) -> None:
     message_id = session.create()
     session.value("pgqueue_message_defer", **token(session.take()), error={"message": "late"})
     assert session.value("pgqueue_message_cancel", id=message_id) is True
     assert [end.status for end in session.history(message_id)] == ["retried", "cancelled"]
 
 
-def test_what_runs_is_left_alone(session: Session) -> None:
+def test_a_running_message_is_not_cancelled(session: Session) -> None:
     session.create()
     held = session.take()
     assert session.value("pgqueue_message_cancel", id=held.id) is False
@@ -39,7 +39,7 @@ def test_what_runs_is_left_alone(session: Session) -> None:
     assert session.history() == []
 
 
-def test_what_has_ended_or_never_was_is_not_cancelled(session: Session) -> None:
+def test_ended_and_unknown_messages_are_not_cancelled(session: Session) -> None:
     session.create()
     held = session.take()
     session.value("pgqueue_message_complete", **token(held))
@@ -48,7 +48,7 @@ def test_what_has_ended_or_never_was_is_not_cancelled(session: Session) -> None:
     assert [end.status for end in session.history()] == ["succeeded"]
 
 
-def test_what_a_dead_consumer_holds_can_be_cancelled_and_is_lost_to_it(session: Session) -> None:
+def test_a_message_with_an_expired_lock_is_cancelled_and_lost_to_its_consumer(session: Session) -> None:
     session.set_clock(NOON)
     session.create()
     held = session.take(worker="dead")
@@ -57,7 +57,7 @@ def test_what_a_dead_consumer_holds_can_be_cancelled_and_is_lost_to_it(session: 
     assert session.value("pgqueue_message_complete", **token(held)) is False
 
 
-def test_the_answer_for_many_misses_those_that_run_or_have_ended(session: Session) -> None:
+def test_the_result_for_many_omits_running_and_ended_messages(session: Session) -> None:
     ids = session.create_batch(4)
     session.take()
     assert sorted(session.ids("pgqueue_message_cancel", ids=[*reversed(ids), 2**62])) == ids[1:]

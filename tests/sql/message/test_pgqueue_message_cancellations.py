@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_each_consumer_hears_of_those_that_it_holds(session: Session) -> None:
+def test_each_consumer_gets_the_requests_for_its_messages(session: Session) -> None:
     ids = session.create_batch(4)
     session.dequeue(3, worker="w1")
     session.dequeue(1, worker="w2")

@@ -33,7 +33,7 @@ def test_a_completed_message_leaves_the_queue_for_the_history(session: Session) 
     assert ended.dequeue_at == NOON
 
 
-def test_many_are_completed_with_one_call_each_with_its_result_and_its_times(session: Session) -> None:
+def test_one_call_completes_many_messages_with_their_results_and_times(session: Session) -> None:
     ids = session.create_batch(3)
     held = session.dequeue(3, worker="w1")
     moments = [dt.datetime(2024, 5, day, tzinfo=dt.UTC) for day in (1, 2, 3, 4, 5, 6)]
@@ -50,7 +50,7 @@ def test_many_are_completed_with_one_call_each_with_its_result_and_its_times(ses
     assert [(end.started_at, end.finished_at) for end in ends] == list(zip(moments[:3], moments[3:], strict=True))
 
 
-def test_times_that_are_not_given_are_those_of_the_lock_and_of_now(session: Session) -> None:
+def test_missing_times_default_to_the_lock_and_now(session: Session) -> None:
     session.set_clock(NOON)
     session.create_batch(2)
     held = session.dequeue(2, worker="w1")
@@ -62,7 +62,7 @@ def test_times_that_are_not_given_are_those_of_the_lock_and_of_now(session: Sess
     assert (second.started_at.timestamp() * 1000, second.finished_at) == (NOON, given)
 
 
-def test_the_answer_misses_exactly_those_that_were_not_ours(session: Session) -> None:
+def test_the_result_omits_messages_that_the_worker_does_not_hold(session: Session) -> None:
     session.create_batch(5)
     ours = session.dequeue(3, worker="w1")
     theirs = session.dequeue(1, worker="w2")
@@ -83,7 +83,7 @@ def test_the_order_of_the_call_does_not_matter(session: Session) -> None:
     assert all(end.result == {"n": end.content} for end in session.history())
 
 
-def test_nothing_to_complete_is_nothing(session: Session) -> None:
+def test_empty_arrays_complete_nothing(session: Session) -> None:
     nothing: dict[str, Any] = {"ids": [], "attempts": [], "worker": "w1"}
     assert session.ids("pgqueue_message_complete", **nothing) == []
 
@@ -97,7 +97,7 @@ def test_an_id_that_is_given_twice_counts_with_its_first_attempt(session: Sessio
 
 
 @pytest.mark.parametrize("result", [None, False, 0, "", [], {}])
-def test_a_result_that_is_empty_is_still_a_result(session: Session, result: Any) -> None:
+def test_an_empty_result_is_stored(session: Session, result: Any) -> None:
     session.create()
     session.value("pgqueue_message_complete", **token(session.take()), result=result)
     assert session.history()[0].result == result

@@ -26,7 +26,7 @@ def test_a_message_with_nothing_but_content_has_the_documented_defaults(session:
     assert message.created_at.timestamp() * 1000 == NOON
 
 
-def test_what_is_said_about_a_message_stands_in_its_row(session: Session) -> None:
+def test_the_row_has_the_values_of_the_message(session: Session) -> None:
     said = {
         "queue": "mail",
         "task": "shop.tasks.send",
@@ -60,7 +60,7 @@ def test_ten_megabytes_come_back_as_they_were_sent(session: Session) -> None:
     assert session.take().content == content
 
 
-def test_messages_of_one_transaction_share_its_time_and_are_told_apart_by_id(session: Session) -> None:
+def test_messages_of_one_transaction_share_its_time_and_differ_by_id(session: Session) -> None:
     ids = [session.create(n) for n in range(5)]
     messages = session.messages()
     assert [message.id for message in messages] == ids == sorted(ids)
@@ -84,7 +84,7 @@ def test_dequeue_at_may_be_any_bigint(session: Session, dequeue_at: int) -> None
         ({"queue": None}, psycopg.errors.NotNullViolation),
     ],
 )
-def test_what_the_queue_can_not_hold_is_refused_and_the_rest_stays(
+def test_an_invalid_message_is_refused_and_others_stay(
     connect: Connect, parameters: dict[str, Any], error: type[psycopg.Error]
 ) -> None:
     session = connect()
@@ -94,7 +94,7 @@ def test_what_the_queue_can_not_hold_is_refused_and_the_rest_stays(
     assert [message.id for message in session.messages()] == [kept]
 
 
-def test_a_savepoint_takes_its_messages_back_alone(connect: Connect) -> None:
+def test_a_savepoint_rolls_back_only_its_messages(connect: Connect) -> None:
     producer, consumer = connect(autocommit=False), connect()
     before = producer.create("before")
     producer.rows("savepoint inner_work")

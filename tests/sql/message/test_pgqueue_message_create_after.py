@@ -22,7 +22,7 @@ def create_after(session: Session, *after_ids: int, content: Any = "next", **par
     return message_id
 
 
-def test_it_is_a_message_like_any_other_that_is_not_due(session: Session) -> None:
+def test_a_waiting_message_is_a_message_that_is_not_due(session: Session) -> None:
     session.set_clock(NOON)
     said: dict[str, Any] = {
         "queue": "mail",
@@ -39,7 +39,7 @@ def test_it_is_a_message_like_any_other_that_is_not_due(session: Session) -> Non
     assert message.created_at.timestamp() * 1000 == NOON
 
 
-def test_it_wakes_nobody(connect: Connect) -> None:
+def test_a_waiting_message_wakes_no_worker(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     first = producer.create(dequeue_at=2**62)
     see(producer, "a", asleep_ms=60_000)
@@ -47,7 +47,7 @@ def test_it_wakes_nobody(connect: Connect) -> None:
     assert listener.heard(producer) == []
 
 
-def test_a_policy_that_is_not_known_is_refused(session: Session) -> None:
+def test_an_unknown_policy_is_refused(session: Session) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="after_policy_known"):
         create_after(session, 1, policy="failed")
 
@@ -61,14 +61,14 @@ def test_a_hundred_thousand_ids_are_the_limit(connect: Connect) -> None:
     assert refusal.value.diag.message_hint == "It may have 100000: let messages between them wait for a part each."
 
 
-def test_it_can_be_cancelled_while_it_waits(session: Session) -> None:
+def test_a_waiting_message_can_be_cancelled(session: Session) -> None:
     message_id = create_after(session, session.create())
     assert session.value("pgqueue_message_cancel", id=message_id) is True
     assert [end.status for end in session.history(message_id)] == ["cancelled"]
 
 
 @pytest.mark.parametrize("dequeue_at", [None, NOON, NOON + 5000])
-def test_rescheduled_it_waits_for_a_time_instead(session: Session, dequeue_at: int | None) -> None:
+def test_a_rescheduled_message_waits_for_a_time_instead(session: Session, dequeue_at: int | None) -> None:
     session.set_clock(NOON)
     first = session.create("first", priority=-1)
     message_id = create_after(session, first, policy="succeeded")

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("key", [None, "invoice 7"])
 @pytest.mark.parametrize("description", DESCRIPTIONS)
-def test_it_is_the_same_row_as_a_single_one(session: Session, description: dict[str, Any], key: str | None) -> None:
+def test_an_item_makes_the_same_row_as_a_single_message(
+    session: Session, description: dict[str, Any], key: str | None
+) -> None:
     item = session.value("pgqueue_message_create_item", message=Jsonb({**description, "unique_key": key}))
     single = session.create(**description)
     assert session.message(item)._replace(id=0) == session.message(single)._replace(id=0, unique_key=key)
 
 
-def test_how_a_conflict_ends_may_be_said(session: Session) -> None:
+def test_an_item_may_have_its_own_conflict_policy(session: Session) -> None:
     item = {"content": "first", "unique_key": "invoice 7", "until_started": True}
     first = session.value("pgqueue_message_create_item", message=Jsonb(item))
     replaced = session.value(

@@ -26,7 +26,7 @@ DESCRIPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("description", DESCRIPTIONS)
-def test_a_message_of_many_is_the_same_row_as_a_single_one(session: Session, description: dict[str, Any]) -> None:
+def test_a_bulk_makes_the_same_rows_as_single_messages(session: Session, description: dict[str, Any]) -> None:
     [one_of_many] = session.ids("pgqueue_message_create_many", messages=[description])
     single = session.create(**description)
 
@@ -46,11 +46,11 @@ def test_ids_come_in_the_order_of_the_array(session: Session) -> None:
     assert [message.content for message in session.dequeue(3000)] == list(range(3000))
 
 
-def test_no_messages_are_no_messages(session: Session) -> None:
+def test_an_empty_array_creates_no_messages(session: Session) -> None:
     assert session.ids("pgqueue_message_create_many", messages=[]) == []
 
 
-def test_null_for_what_has_a_default_is_the_default(session: Session) -> None:
+def test_null_means_the_default(session: Session) -> None:
     nulls = {"queue": None, "task": None, "priority": None, "dequeue_at": None, "channel": None, "headers": None}
     session.set_clock(NOON)
     session.ids("pgqueue_message_create_many", messages=[{"content": 1, **nulls}])
@@ -70,14 +70,14 @@ def test_null_for_what_has_a_default_is_the_default(session: Session) -> None:
         ([{"content": 1}, {"content": 2, "prio": 5}], psycopg.errors.InvalidParameterValue),
     ],
 )
-def test_one_bad_message_refuses_all(connect: Connect, messages: Any, error: type[psycopg.Error]) -> None:
+def test_one_invalid_message_refuses_all(connect: Connect, messages: Any, error: type[psycopg.Error]) -> None:
     session = connect()
     with pytest.raises(error):
         session.ids("pgqueue_message_create_many", messages=messages)
     assert session.messages() == []
 
 
-def test_what_no_message_has_is_named(session: Session) -> None:
+def test_unknown_keys_are_named(session: Session) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue) as caught:
         session.ids("pgqueue_message_create_many", messages=[{"content": 1}, {"content": 2, "prio": 5, "delay": 1}])
     assert caught.value.diag.message_primary == (
@@ -86,7 +86,7 @@ def test_what_no_message_has_is_named(session: Session) -> None:
     assert "The keys are content, queue, task, priority, dequeue_at, " in str(caught.value.diag.message_hint)
 
 
-def test_one_sleeper_is_woken_for_each_queue_that_got_something_to_do(connect: Connect) -> None:
+def test_one_sleeper_is_woken_for_each_queue_with_a_ready_message(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_w-mail", "pgqueue_w-maps", "pgqueue_w-later")
     for queue in ("mail", "maps", "later"):
         see(producer, f"w-{queue}", queues=[queue], asleep_ms=60_000)

@@ -22,18 +22,18 @@ def create(session: Session, content: Any = "tea", key: str = "invoice 7", **par
     return row.p_id, row.p_created
 
 
-def test_the_first_one_is_created_and_the_next_ones_are_told_of_it(session: Session) -> None:
+def test_the_first_message_is_created_and_later_calls_return_its_id(session: Session) -> None:
     message_id, created = create(session, "first")
     assert created
     assert create(session, "second") == (message_id, False)
     assert [message.content for message in session.messages()] == ["first"]
 
 
-def test_keys_do_not_get_into_each_others_way(session: Session) -> None:
+def test_different_keys_do_not_conflict(session: Session) -> None:
     assert [create(session, key=key)[1] for key in ("a", "b", "A", "a ", "")] == [True] * 5
 
 
-def test_until_started_it_is_held_until_the_first_attempt_begins(session: Session) -> None:
+def test_until_started_holds_the_key_until_the_first_attempt_begins(session: Session) -> None:
     first, _ = create(session, until_started=True)
     assert create(session, until_started=True) == (first, False)
     session.take()
@@ -43,7 +43,7 @@ def test_until_started_it_is_held_until_the_first_attempt_begins(session: Sessio
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
-def test_one_that_was_asked_to_stop_has_given_it_up(session: Session, on_conflict: str) -> None:
+def test_a_message_asked_to_stop_no_longer_holds_its_key(session: Session, on_conflict: str) -> None:
     first, _ = create(session, "first")
     held = session.take()
     session.ids("pgqueue_message_request_cancel", ids=[first])
@@ -58,9 +58,7 @@ def test_one_that_was_asked_to_stop_has_given_it_up(session: Session, on_conflic
 
 @pytest.mark.parametrize("wrong", ["ignore", "raise", "Keep", "", None])
 @pytest.mark.parametrize("taken", [False, True])
-def test_another_word_for_what_shall_happen_is_an_error_that_names_it(
-    session: Session, wrong: str | None, *, taken: bool
-) -> None:
+def test_an_unknown_on_conflict_is_an_error_that_names_it(session: Session, wrong: str | None, *, taken: bool) -> None:
     if taken:
         create(session)
     said = "NULL" if wrong is None else f"'{wrong}'"
@@ -72,14 +70,14 @@ def test_another_word_for_what_shall_happen_is_an_error_that_names_it(
 # What happens to the one that waits
 
 
-def test_keep_leaves_it_as_it_is(session: Session) -> None:
+def test_keep_leaves_the_message_unchanged(session: Session) -> None:
     message_id, _ = create(session, "first", dequeue_at=5)
     before = session.message(message_id)
     create(session, "second", dequeue_at=7, priority=9)
     assert session.message(message_id) == before
 
 
-def test_debounce_moves_its_time_and_nothing_else(session: Session) -> None:
+def test_debounce_changes_only_the_time(session: Session) -> None:
     session.set_clock(NOON)
     message_id, _ = create(session, "first", dequeue_at=NOON + 10)
     before = session.message(message_id)
@@ -88,7 +86,7 @@ def test_debounce_moves_its_time_and_nothing_else(session: Session) -> None:
     assert session.message(message_id) == before._replace(dequeue_at=NOON + 15)
 
 
-def test_replace_gives_it_everything_that_is_said_now(session: Session) -> None:
+def test_replace_gives_the_message_all_new_values(session: Session) -> None:
     message_id, _ = create(session, "first", dequeue_at=5, priority=1)
     said: dict[str, Any] = {"queue": "mail", "priority": -4, "dequeue_at": 9, "channel": "tenant", "headers": {"n": 2}}
     assert create(session, "second", on_conflict="replace", max_attempts=1, **said) == (message_id, False)
@@ -98,7 +96,7 @@ def test_replace_gives_it_everything_that_is_said_now(session: Session) -> None:
 
 
 @pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
-def test_one_that_runs_is_left_alone(session: Session, on_conflict: str) -> None:
+def test_a_running_message_stays_unchanged(session: Session, on_conflict: str) -> None:
     create(session, "first")
     held = session.take()
     assert create(session, "second", on_conflict=on_conflict, dequeue_at=7) == (held.id, False)
@@ -108,7 +106,7 @@ def test_one_that_runs_is_left_alone(session: Session, on_conflict: str) -> None
 # With others
 
 
-def test_of_many_at_once_one_creates_it_and_all_are_told_the_same(connect: Connect) -> None:
+def test_of_concurrent_calls_one_creates_the_message_and_all_get_its_id(connect: Connect) -> None:
     sessions = [connect() for _ in range(8)]
     answers = concurrently([partial(create, session, n) for n, session in enumerate(sessions)])
     assert len({message_id for message_id, _ in answers}) == 1
@@ -116,7 +114,7 @@ def test_of_many_at_once_one_creates_it_and_all_are_told_the_same(connect: Conne
     assert len(sessions[0].messages()) == 1
 
 
-def test_a_message_that_ends_meanwhile_makes_room_for_the_next(connect: Connect) -> None:
+def test_a_message_that_ends_meanwhile_frees_its_key(connect: Connect) -> None:
     worker, producer, witness = connect(autocommit=False), connect(), connect()
     create(producer)
     worker.value("pgqueue_message_complete", **token(worker.take(worker="w1")))
@@ -132,7 +130,7 @@ def test_a_message_that_ends_meanwhile_makes_room_for_the_next(connect: Connect)
     assert [message.id for message in witness.messages()] == [message_id]
 
 
-def test_a_new_one_that_is_ready_wakes_a_sleeper_and_a_kept_one_does_not(connect: Connect) -> None:
+def test_a_new_ready_message_wakes_a_sleeper_and_a_kept_one_does_not(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     see(producer, "a", asleep_ms=60_000, tasks=False)
     create(producer, key="later", dequeue_at=2**62)
@@ -146,7 +144,7 @@ def test_a_new_one_that_is_ready_wakes_a_sleeper_and_a_kept_one_does_not(connect
 # Many
 
 
-def test_many_with_keys_are_created_once_each_and_answered_in_their_order(session: Session) -> None:
+def test_a_bulk_with_keys_creates_each_once_and_returns_ids_in_order(session: Session) -> None:
     existing, _ = create(session, key="b")
     messages = [{"content": n, "unique_key": key} for n, key in enumerate(["c", "b", "a", "c", None])]
     ids = session.ids("pgqueue_message_create_many", messages=messages)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ERROR = {"class": "builtins.OSError", "message": "no network", "traceback": "Traceback …"}
 
 
-def test_a_deferred_message_waits_again_and_nobody_holds_it(session: Session) -> None:
+def test_a_deferred_message_waits_again_without_a_lock(session: Session) -> None:
     session.set_clock(NOON)
     said = {"queue": "mail", "priority": 9, "headers": {"trace": 1}}
     message_id = session.create({"n": 1}, **said)
@@ -32,7 +32,7 @@ def test_a_deferred_message_waits_again_and_nobody_holds_it(session: Session) ->
     assert session.take().attempt == 2
 
 
-def test_without_a_time_it_is_ready_at_once_behind_those_that_waited(session: Session) -> None:
+def test_without_a_time_it_is_ready_at_once_behind_waiting_messages(session: Session) -> None:
     session.set_clock(NOON)
     session.create("deferred", dequeue_at=NOON - 10)
     session.create("waiting", dequeue_at=NOON - 1)
@@ -40,7 +40,7 @@ def test_without_a_time_it_is_ready_at_once_behind_those_that_waited(session: Se
     assert [message.content for message in session.dequeue(2)] == ["waiting", "deferred"]
 
 
-def test_the_end_of_the_attempt_stands_in_the_history_without_the_content(session: Session) -> None:
+def test_the_history_has_the_deferred_attempt_without_content(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create({"n": 1}, dequeue_at=NOON - 7)
     held = session.take(worker="w1")
@@ -85,7 +85,7 @@ def test_without_max_attempts_the_first_error_is_the_last(session: Session) -> N
     assert session.value("pgqueue_message_defer", **token(session.take()), error=ERROR) == "failed"
 
 
-def test_the_error_stands_in_the_history_and_its_message_in_the_queue(session: Session) -> None:
+def test_the_history_has_the_error_and_the_queue_its_text(session: Session) -> None:
     message_id = session.create()
     session.value("pgqueue_message_defer", **token(session.take()), error=ERROR)
     [end] = session.history(message_id)
@@ -97,7 +97,7 @@ def test_the_error_stands_in_the_history_and_its_message_in_the_queue(session: S
     ("error", "shown"),
     [({"class": "builtins.KeyError"}, "builtins.KeyError"), ({"message": "late"}, "late"), ({}, "before")],
 )
-def test_an_error_may_say_less(session: Session, error: dict[str, str], shown: str) -> None:
+def test_an_error_may_lack_fields(session: Session, error: dict[str, str], shown: str) -> None:
     message_id = session.create()
     session.value("pgqueue_message_defer", **token(session.take()), error={"message": "before"})
     session.value("pgqueue_message_defer", **token(session.take()), error=error)

@@ -21,7 +21,7 @@ MINUTE = 60_000
 # What a consumer holds
 
 
-def test_it_answers_the_row_as_it_is_now(session: Session) -> None:
+def test_it_returns_the_updated_row(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create({"n": 1}, queue="mail", headers={"trace": 1})
     held = session.take(worker="w1", lock_ms=5000)
@@ -33,7 +33,7 @@ def test_it_answers_the_row_as_it_is_now(session: Session) -> None:
 
 
 @pytest.mark.parametrize(("limit", "taken"), [(-1, 0), (0, 0), (None, 0), (1, 1), (3, 3), (5, 4)])
-def test_it_takes_as_many_as_there_are_up_to_the_limit(session: Session, limit: Any, taken: int) -> None:
+def test_it_takes_as_many_messages_as_are_ready_up_to_the_limit(session: Session, limit: Any, taken: int) -> None:
     session.create_batch(4)
     assert contents(session.dequeue(limit)) == list(range(taken))
     assert len([message for message in session.messages() if message.worker]) == taken
@@ -48,7 +48,7 @@ def test_a_lock_without_an_end_is_refused(session: Session) -> None:
 # When
 
 
-def test_a_message_is_ready_from_its_millisecond_on(session: Session) -> None:
+def test_a_message_is_ready_at_its_millisecond(session: Session) -> None:
     session.create(dequeue_at=NOON)
     session.set_clock(NOON - 1)
     assert session.dequeue() == []
@@ -77,7 +77,7 @@ def test_historical_and_negative_times_go_ahead(session: Session) -> None:
     assert [session.take().content for _ in range(5)] == ["most negative", "negative", "zero", "historical", "now"]
 
 
-def test_urgent_but_later_waits_without_being_in_the_way_and_is_first_when_it_is_due(session: Session) -> None:
+def test_a_scheduled_message_of_high_priority_blocks_nothing_and_is_first_when_due(session: Session) -> None:
     session.set_clock(NOON)
     session.create("urgent, but later", priority=100, dequeue_at=NOON + 5000)
     session.create_batch(2)
@@ -127,7 +127,7 @@ def test_queues_of_one_priority_share_a_batch_evenly(session: Session, chosen: d
 
 
 @pytest.mark.parametrize("limit", range(1, 13))
-def test_what_one_queue_leaves_of_its_share_the_others_take(session: Session, limit: int) -> None:
+def test_other_queues_take_the_unused_share_of_a_queue(session: Session, limit: int) -> None:
     session.create_batch(100, queue="flood")
     session.create_batch(1, queue="one")
     session.create_batch(2, queue="two")
@@ -158,7 +158,7 @@ def take_one_by_one(session: Session, number: int) -> list[str]:
     return [session.take().queue for _ in range(number)]
 
 
-def test_single_dequeues_go_round_the_queues(session: Session) -> None:
+def test_single_dequeues_alternate_between_queues(session: Session) -> None:
     """However long each of them is."""
     session.create_batch(400, queue="a flood")
     for n in range(99):
@@ -167,7 +167,7 @@ def test_single_dequeues_go_round_the_queues(session: Session) -> None:
         assert len(set(take_one_by_one(session, 100))) == 100
 
 
-def test_a_batch_goes_on_where_the_last_one_stopped(session: Session) -> None:
+def test_a_batch_continues_after_the_queue_of_the_last_one(session: Session) -> None:
     for n in range(100):
         session.create_batch(2, queue=f"q{n}")
     taken = [message.queue for _ in range(4) for message in session.dequeue(50)]
@@ -187,7 +187,7 @@ def test_sessions_without_a_memory_serve_all_of_them(session: Session) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 7, 40, 100, 300])
-def test_whatever_the_number_of_queues_all_that_is_ready_is_taken_by_priority(session: Session, limit: int) -> None:
+def test_ready_messages_of_any_number_of_queues_are_taken_by_priority(session: Session, limit: int) -> None:
     for n in range(240):
         session.create(queue=f"q{n % 80}", priority=n // 80)
     taken = [message.priority for _ in range(-(-240 // limit)) for message in session.dequeue(limit)]
@@ -195,7 +195,7 @@ def test_whatever_the_number_of_queues_all_that_is_ready_is_taken_by_priority(se
     assert len(taken) == 240
 
 
-def test_a_round_passes_over_what_others_hold_and_what_is_paused(connect: Connect) -> None:
+def test_a_round_skips_locked_messages_and_paused_queues(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     for n in range(100):
         session.create_batch(2, queue=f"q{n:02}")
@@ -208,7 +208,7 @@ def test_a_round_passes_over_what_others_hold_and_what_is_paused(connect: Connec
     assert len(session.dequeue(500)) == 198 - 10
 
 
-def test_what_cannot_be_taken_costs_a_round_nothing(session: Session) -> None:
+def test_queues_without_takeable_messages_cost_a_round_nothing(session: Session) -> None:
     """Where only the last queue of many may be taken from, it gives all that is wanted, before any lower priority."""
     for n in range(39):
         session.create(queue=f"q{n:02}")
@@ -249,7 +249,7 @@ def in_line(session: Session) -> list[bool]:
     return session.column("select in_line from pgqueue_message order by id")
 
 
-def test_what_is_scheduled_is_not_in_line_until_it_is_due_and_looked_for(session: Session) -> None:
+def test_a_scheduled_message_is_in_line_after_a_dequeue_finds_it_due(session: Session) -> None:
     session.set_clock(NOON)
     session.create("now")
     session.create("later", dequeue_at=NOON + 1)
@@ -263,7 +263,7 @@ def test_what_is_scheduled_is_not_in_line_until_it_is_due_and_looked_for(session
     assert in_line(session) == [True, True, True, False]
 
 
-def test_the_highest_priorities_come_into_line_first_and_then_what_has_been_due_for_longest(session: Session) -> None:
+def test_due_messages_come_into_line_by_priority_and_then_by_time(session: Session) -> None:
     session.set_clock(NOON)
     session.rows(f"""
         insert into pgqueue_message (content, dequeue_at, priority, in_line)
@@ -277,7 +277,7 @@ def test_the_highest_priorities_come_into_line_first_and_then_what_has_been_due_
     assert len(session.dequeue(1000)) == 700
 
 
-def test_a_dequeue_in_a_transaction_that_goes_on_brings_no_more_into_line_than_it_takes(connect: Connect) -> None:
+def test_a_dequeue_in_a_longer_transaction_brings_only_what_it_takes_into_line(connect: Connect) -> None:
     session, other = connect(autocommit=False), connect()
     other.set_clock(NOON)
     for n in range(10):
@@ -288,7 +288,7 @@ def test_a_dequeue_in_a_transaction_that_goes_on_brings_no_more_into_line_than_i
     session.rollback()
 
 
-def test_what_is_in_line_before_its_time_leaves_it(session: Session) -> None:
+def test_a_message_in_line_before_its_time_leaves_the_line(session: Session) -> None:
     """Written by hand, or the clock was put back."""
     session.set_clock(NOON)
     session.rows(f"insert into pgqueue_message (content, dequeue_at) values ('1', {NOON + 5}), ('2', {NOON})")
@@ -301,7 +301,7 @@ def test_what_is_in_line_before_its_time_leaves_it(session: Session) -> None:
     assert contents(session.dequeue(10)) == [1]
 
 
-def test_a_flood_that_comes_due_does_not_hold_back_what_is_urgent(session: Session) -> None:
+def test_a_flood_that_becomes_due_does_not_delay_urgent_messages(session: Session) -> None:
     session.rows("""
         insert into pgqueue_message (content, queue, dequeue_at, priority, in_line)
         select '"flood"'::jsonb, 'flood', n, 0, false from generate_series(1, 3000) as n union all
@@ -314,7 +314,7 @@ def test_a_flood_that_comes_due_does_not_hold_back_what_is_urgent(session: Sessi
 
 
 @pytest.mark.parametrize("queues", [None, ["q"]])
-def test_a_dequeue_in_a_transaction_that_goes_on_takes_the_highest_priority_of_what_is_due(
+def test_a_dequeue_in_a_longer_transaction_takes_the_highest_due_priority(
     session: Session, queues: list[str] | None
 ) -> None:
     session.rows("""
@@ -324,7 +324,7 @@ def test_a_dequeue_in_a_transaction_that_goes_on_takes_the_highest_priority_of_w
     assert contents(session.dequeue(1, queues=queues, brief=False)) == [99]
 
 
-def test_what_is_due_in_a_paused_queue_wakes_nobody(session: Session) -> None:
+def test_due_messages_of_a_paused_queue_wake_no_worker(session: Session) -> None:
     session.set_clock(NOON)
     session.create(queue="paused", dequeue_at=NOON + 1)
     session.call("pgqueue_queue_pause", queue="paused")
@@ -333,7 +333,7 @@ def test_what_is_due_in_a_paused_queue_wakes_nobody(session: Session) -> None:
     assert session.value("pgqueue_message_next_at") is None
 
 
-def test_what_is_due_in_a_paused_queue_gets_out_of_the_way_of_transactions_that_go_on(session: Session) -> None:
+def test_due_messages_of_a_paused_queue_do_not_block_longer_transactions(session: Session) -> None:
     session.rows("""
         insert into pgqueue_message (content, queue, dequeue_at, in_line)
         select '"flood"'::jsonb, 'flood', n, false from generate_series(1, 1700) as n union all
@@ -374,7 +374,7 @@ def test_the_id_of_a_floor_counts_within_its_time_alone(session: Session) -> Non
     assert session.message(later_id_earlier_time[1]).worker is None
 
 
-def test_floors_are_searched_in_their_order_and_nothing_else_is(session: Session) -> None:
+def test_only_the_floors_are_searched_and_in_their_order(session: Session) -> None:
     for queue, priority in (("mail", 0), ("mail", 1), ("maps", 0), ("maps", 1)):
         session.create(f"{queue} {priority}", queue=queue, priority=priority)
     least = -(2**63)
@@ -387,7 +387,7 @@ def test_floors_are_searched_in_their_order_and_nothing_else_is(session: Session
     assert contents(session.dequeue(10, **floors)) == ["maps 0", "mail 1"]
 
 
-def test_a_floor_takes_nothing_that_is_scheduled_and_nothing_of_the_other_kind(session: Session) -> None:
+def test_a_floor_skips_scheduled_messages_and_the_other_kind(session: Session) -> None:
     session.set_clock(NOON)
     session.create("scheduled", dequeue_at=NOON + 1)
     session.create("task", task="shop.tasks.send")
@@ -397,7 +397,7 @@ def test_a_floor_takes_nothing_that_is_scheduled_and_nothing_of_the_other_kind(s
     assert contents(session.dequeue(10, tasks=True, **floor)) == ["task"]
 
 
-def test_no_floors_at_all_are_no_messages(session: Session) -> None:
+def test_an_empty_array_of_floors_gives_no_messages(session: Session) -> None:
     session.create()
     nothing: dict[str, Any] = {"floor_queues": [], "floor_priorities": [], "floor_dequeue_ats": [], "floor_ids": []}
     assert session.dequeue(10, **nothing) == []
@@ -418,7 +418,7 @@ def test_a_message_whose_lock_ran_out_is_taken_over(session: Session) -> None:
     assert [(a.attempt, a.status, a.worker) for a in session.history(message_id)] == [(1, "lost", "dead")]
 
 
-def test_what_was_taken_over_goes_first_because_it_kept_its_time(session: Session) -> None:
+def test_a_message_taken_over_goes_first_because_it_kept_its_time(session: Session) -> None:
     session.set_clock(NOON)
     session.create("old")
     session.take()

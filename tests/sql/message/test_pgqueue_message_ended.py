@@ -23,7 +23,7 @@ def told(session: Session) -> list[int]:
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "defer", "cancel", "expire", "stop", "delete"])
-def test_whoever_ends_a_message_releases_those_that_wait_for_it(connect: Connect, end: str) -> None:
+def test_every_end_of_a_message_releases_those_that_wait_for_it(connect: Connect, end: str) -> None:
     """By the next claim, which nobody has told anything."""
     session = connect()
     session.set_clock(NOON)
@@ -53,7 +53,7 @@ def test_whoever_ends_a_message_releases_those_that_wait_for_it(connect: Connect
     assert [message.id for message in taken] == [waiting]
 
 
-def test_an_end_in_an_old_snapshot_is_told_all_the_same(connect: Connect) -> None:
+def test_an_end_in_an_old_snapshot_is_recorded(connect: Connect) -> None:
     """A transaction of repeatable read does not see who has come to wait since it began."""
     session, other = connect(), connect(autocommit=False)
     first = session.create("first")
@@ -67,7 +67,7 @@ def test_an_end_in_an_old_snapshot_is_told_all_the_same(connect: Connect) -> Non
     assert session.take().id == waiting
 
 
-def test_an_end_in_an_old_snapshot_wakes_all_that_rest(connect: Connect) -> None:
+def test_an_end_in_an_old_snapshot_wakes_all_resting_workers(connect: Connect) -> None:
     """They look at what was recorded, and would not before the next poll."""
     session, other = connect(), connect(autocommit=False)
     listener = Listener(connect(), "pgqueue_rests", "pgqueue_awake")
@@ -82,7 +82,7 @@ def test_an_end_in_an_old_snapshot_wakes_all_that_rest(connect: Connect) -> None
     assert listener.heard(session) == [("pgqueue_rests", "mail")]
 
 
-def test_an_end_looks_once_for_those_that_wait_whatever_the_size_of_the_batch(connect: Connect) -> None:
+def test_ends_of_a_batch_search_once_for_waiting_messages(connect: Connect) -> None:
     session = connect()
     wait_for(session, 5000, "2000000 + n")
     ids = session.create_batch(1000)
@@ -93,7 +93,7 @@ def test_an_end_looks_once_for_those_that_wait_whatever_the_size_of_the_batch(co
     assert each.scans["pgqueue_message_awaited_ix"] == 1, each
 
 
-def test_only_ends_that_somebody_waits_for_are_told(session: Session) -> None:
+def test_only_ends_that_a_message_waits_for_are_recorded(session: Session) -> None:
     ids = session.create_batch(5)
     create_after(session, ids[1])
     create_after(session, ids[3])
@@ -103,7 +103,7 @@ def test_only_ends_that_somebody_waits_for_are_told(session: Session) -> None:
     assert told(session) == [ids[1], ids[3]]
 
 
-def test_an_end_that_is_rolled_back_was_not_told(connect: Connect) -> None:
+def test_an_end_that_is_rolled_back_is_not_recorded(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     first = session.create("first")
     waiting = create_after(session, first)

@@ -65,14 +65,14 @@ def test_beyond_max_attempts_the_message_fails(session: Session, max_attempts: i
     assert [end.final for end in ends] == [False] * (given_out - 1) + [True]
 
 
-def test_without_max_attempts_it_is_given_out_five_times_in_all(session: Session) -> None:
+def test_without_max_attempts_a_message_gets_five_attempts(session: Session) -> None:
     message_id = session.create(max_attempts=None)
     assert die_holding(session, message_id, attempts=10) == 5
     assert [end.status for end in session.history(message_id)] == ["lost"] * 4 + ["failed"]
 
 
 @pytest.mark.parametrize("max_attempts", [None, 5])
-def test_deferring_uses_up_none_of_them(session: Session, max_attempts: int | None) -> None:
+def test_deferring_uses_no_attempts(session: Session, max_attempts: int | None) -> None:
     message_id = session.create(max_attempts=max_attempts)
     for _ in range(20):
         session.value("pgqueue_message_defer", **token(session.take()))
@@ -80,7 +80,7 @@ def test_deferring_uses_up_none_of_them(session: Session, max_attempts: int | No
     assert [end.status for end in session.history(message_id)] == ["deferred"] * 20 + ["lost"] * 4 + ["failed"]
 
 
-def test_those_that_ran_out_first_come_first_and_no_more_than_the_limit(session: Session) -> None:
+def test_the_oldest_expired_locks_come_first_up_to_the_limit(session: Session) -> None:
     ids = session.create_batch(5)
     for lock_ms in (500, 400, 300, 200, 100):
         session.set_clock(NOON * 2)
@@ -92,7 +92,7 @@ def test_those_that_ran_out_first_come_first_and_no_more_than_the_limit(session:
     assert session.value("pgqueue_message_expire") == 3
 
 
-def test_it_waits_for_nobody(connect: Connect) -> None:
+def test_it_waits_for_no_row_lock(connect: Connect) -> None:
     first, second = connect(autocommit=False), connect()
     ids = second.create_batch(3)
     second.dequeue(3, lock_ms=1)
@@ -105,7 +105,7 @@ def test_it_waits_for_nobody(connect: Connect) -> None:
     assert [end.message_id for end in second.history()] == [ids[0], ids[2], ids[1]]
 
 
-def test_a_heartbeat_that_came_in_time_is_respected_although_it_is_not_committed_yet(connect: Connect) -> None:
+def test_an_uncommitted_heartbeat_in_time_is_respected(connect: Connect) -> None:
     holder, other = connect(autocommit=False), connect()
     other.create()
     held = other.take(worker="slow", lock_ms=1000)

@@ -16,7 +16,9 @@ ERROR = {"class": "builtins.ValueError", "message": "no such order", "traceback"
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5, None])
-def test_it_leaves_the_queue_whatever_attempts_it_has_left(session: Session, max_attempts: int | None) -> None:
+def test_a_failed_message_leaves_the_queue_despite_remaining_attempts(
+    session: Session, max_attempts: int | None
+) -> None:
     message_id = session.create({"n": 1}, max_attempts=max_attempts)
     assert session.value("pgqueue_message_fail", **token(session.take(worker="w1")), error=ERROR) is True
 
@@ -26,7 +28,7 @@ def test_it_leaves_the_queue_whatever_attempts_it_has_left(session: Session, max
     assert {"class": end.error_class, "message": end.error_message, "traceback": end.traceback} == ERROR
 
 
-def test_it_may_fail_without_a_reason(session: Session) -> None:
+def test_a_message_may_fail_without_an_error(session: Session) -> None:
     session.create()
     assert session.value("pgqueue_message_fail", **token(session.take())) is True
     [end] = session.history()
@@ -34,7 +36,7 @@ def test_it_may_fail_without_a_reason(session: Session) -> None:
 
 
 @pytest.mark.parametrize("end", ["fail", "defer"])
-def test_when_the_attempt_began_and_ended_may_be_said(session: Session, end: str) -> None:
+def test_start_and_end_of_the_attempt_may_be_given(session: Session, end: str) -> None:
     began, ended = dt.datetime(2024, 5, 1, tzinfo=dt.UTC), dt.datetime(2024, 5, 2, tzinfo=dt.UTC)
     session.create()
     session.value(f"pgqueue_message_{end}", **token(session.take()), started_at=began, finished_at=ended)

@@ -15,7 +15,7 @@ MINUTE = 60_000
 
 
 @pytest.mark.parametrize(("said", "lasts_ms"), [({"lock_ms": 7000}, 7000), ({"lock_ms": 1}, 1), ({}, MINUTE)])
-def test_a_lock_ends_from_now_on_and_not_from_its_old_end_and_nothing_else_changes(
+def test_a_heartbeat_extends_the_lock_from_now_and_changes_nothing_else(
     session: Session, said: dict[str, int], lasts_ms: int
 ) -> None:
     session.set_clock(NOON)
@@ -26,7 +26,7 @@ def test_a_lock_ends_from_now_on_and_not_from_its_old_end_and_nothing_else_chang
     assert session.message(message_id) == held._replace(unlock_at=NOON + 4000 + lasts_ms)
 
 
-def test_who_goes_on_beating_is_never_taken_over(session: Session) -> None:
+def test_a_consumer_that_sends_heartbeats_is_never_taken_over(session: Session) -> None:
     session.set_clock(NOON)
     session.create()
     held = session.take(worker="slow")

@@ -34,7 +34,7 @@ def other(connect: Connect) -> Session:
     return session
 
 
-def test_nobody_takes_it_over_and_it_can_be_ended(strict: Session, other: Session) -> None:
+def test_a_kept_message_is_not_taken_over_and_can_be_ended(strict: Session, other: Session) -> None:
     held = other.take(worker="w1")
     assert strict.value("pgqueue_message_keep", **token(held)) is True
     other.set_clock(NOON + 100 * MINUTE)
@@ -44,7 +44,7 @@ def test_nobody_takes_it_over_and_it_can_be_ended(strict: Session, other: Sessio
     assert [end.status for end in other.history()] == ["succeeded"]
 
 
-def test_after_the_transaction_others_take_it_over(strict: Session, other: Session) -> None:
+def test_after_the_transaction_others_take_the_message_over(strict: Session, other: Session) -> None:
     held = other.take(worker="w1")
     strict.value("pgqueue_message_keep", **token(held))
     other.set_clock(NOON + MINUTE)
@@ -54,7 +54,7 @@ def test_after_the_transaction_others_take_it_over(strict: Session, other: Sessi
     assert [end.status for end in other.history()] == ["lost"]
 
 
-def test_a_request_to_cancel_it_passes_and_then_it_can_not_be_ended(strict: Session, other: Session) -> None:
+def test_a_request_to_cancel_passes_and_the_message_cannot_be_ended(strict: Session, other: Session) -> None:
     held = other.take(worker="w1")
     strict.value("pgqueue_message_keep", **token(held))
     assert other.ids("pgqueue_message_request_cancel", ids=[held.id]) == [held.id]
@@ -62,7 +62,7 @@ def test_a_request_to_cancel_it_passes_and_then_it_can_not_be_ended(strict: Sess
         strict.value("pgqueue_message_complete", **token(held))
 
 
-def test_what_changed_before_does_not_matter(strict: Session, other: Session) -> None:
+def test_changes_before_the_call_do_not_matter(strict: Session, other: Session) -> None:
     held = other.take(worker="w1")
     other.value("pgqueue_message_heartbeat", **token(held))
     strict.value("pgqueue_message_keep", **token(held))
@@ -70,16 +70,16 @@ def test_what_changed_before_does_not_matter(strict: Session, other: Session) ->
 
 
 @pytest.mark.parametrize("change", [{"id": 0}, {"attempt": 2}, {"worker": "w2"}, {"worker": None}], ids=str)
-def test_who_does_not_hold_it_cannot_keep_it(other: Session, change: dict[str, Any]) -> None:
+def test_a_worker_that_does_not_hold_the_message_cannot_keep_it(other: Session, change: dict[str, Any]) -> None:
     assert other.value("pgqueue_message_keep", **{**token(other.take(worker="w1")), **change}) is False
 
 
-def test_without_a_name_it_is_the_session_that_holds_it(other: Session) -> None:
+def test_without_a_worker_name_the_session_is_the_holder(other: Session) -> None:
     held = token(other.take())
     assert other.value("pgqueue_message_keep", id=held["id"], attempt=held["attempt"]) is True
 
 
-def test_whose_message_was_given_back_meanwhile_keeps_nothing(strict: Session, other: Session) -> None:
+def test_a_message_released_meanwhile_cannot_be_ended(strict: Session, other: Session) -> None:
     held = other.take(worker="w1")
     strict.value("pgqueue_message_keep", **token(held))
     assert other.ids("pgqueue_message_release", **tokens([held])) == [held.id]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_messages_without_a_channel_leave_no_note(session: Session) -> None:
+def test_messages_without_a_channel_record_no_arrival(session: Session) -> None:
     session.create()
     held = session.take()
     session.call("pgqueue_message_defer", **token(held))
@@ -21,12 +21,12 @@ def test_messages_without_a_channel_leave_no_note(session: Session) -> None:
     assert arrivals(session) == []
 
 
-def test_a_message_that_comes_is_noted_with_its_time(session: Session) -> None:
+def test_a_new_message_is_recorded_with_its_time(session: Session) -> None:
     session.create(channel="acme", dequeue_at=NOON)
     assert arrivals(session) == [("acme", 0, NOON)]
 
 
-def test_what_waits_for_others_is_noted_when_it_need_not_wait_any_more(session: Session) -> None:
+def test_a_message_with_dependencies_is_recorded_when_it_becomes_ready(session: Session) -> None:
     session.set_clock(NOON)
     session.call("pgqueue_message_create_after", after_ids=[1], content=1, channel="acme")
     assert arrivals(session) == []
@@ -34,7 +34,7 @@ def test_what_waits_for_others_is_noted_when_it_need_not_wait_any_more(session: 
     assert arrivals(session) == [("acme", 0, NOON)]
 
 
-def test_an_end_is_noted_with_the_time_of_the_next_attempt(session: Session) -> None:
+def test_an_end_is_recorded_with_the_time_of_the_next_attempt(session: Session) -> None:
     for n in range(3):
         session.create(n, channel="acme", max_attempts=2)
     first, second, third = session.dequeue(3)
@@ -45,7 +45,7 @@ def test_an_end_is_noted_with_the_time_of_the_next_attempt(session: Session) -> 
     assert arrivals(session) == [("acme", 1, None), ("acme", 1, NOON), ("acme", 1, None)]
 
 
-def test_rows_changed_by_hand_are_noted_as_well(session: Session) -> None:
+def test_rows_changed_by_hand_are_recorded_too(session: Session) -> None:
     set_channel(session, max_concurrency=5)
     for n in range(5):
         session.create(n, channel="acme")
@@ -71,7 +71,7 @@ def test_a_row_that_is_inserted_locked_counts_as_running(session: Session) -> No
     assert drifted(session) == []
 
 
-def test_a_heartbeat_progress_and_a_request_to_stop_are_nothing_to_note(session: Session) -> None:
+def test_heartbeat_progress_and_stop_requests_are_not_recorded(session: Session) -> None:
     session.create(channel="acme")
     held = session.take()
     assert session.value("pgqueue_message_heartbeat", **token(held)) is True
@@ -79,7 +79,7 @@ def test_a_heartbeat_progress_and_a_request_to_stop_are_nothing_to_note(session:
     assert arrivals(session) == []
 
 
-def test_an_end_that_a_full_channel_waits_for_wakes_a_sleeper(connect: Connect) -> None:
+def test_an_end_in_a_full_channel_wakes_a_sleeper(connect: Connect) -> None:
     session, sleeper = connect(), connect()
     set_channel(session, max_concurrency=1)
     session.create(channel="acme", task="shop.tasks.send")

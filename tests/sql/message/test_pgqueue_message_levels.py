@@ -22,7 +22,7 @@ def test_tasks_and_raw_messages_have_levels_of_their_own(session: Session) -> No
     assert levels(session) == [(False, -100), (False, 1), (False, 7), (True, 9)]
 
 
-def test_what_is_scheduled_or_has_a_channel_is_not_in_line(session: Session) -> None:
+def test_scheduled_messages_and_those_with_a_channel_are_not_in_line(session: Session) -> None:
     session.set_clock(NOON)
     session.create(dequeue_at=NOON + 1)
     session.create(channel="c", priority=3)

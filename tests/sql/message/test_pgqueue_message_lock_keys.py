@@ -31,7 +31,7 @@ def holds(session: Session) -> int:
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("second", [False, True])
 @pytest.mark.parametrize("task", ["shop.tasks.price", None])
-def test_who_wants_to_be_alone_is_alone_until_the_transaction_ends(
+def test_an_exclusive_lock_lasts_until_the_transaction_ends(
     connect: Connect, task: str | None, *, first: bool, second: bool
 ) -> None:
     one, other = connect(autocommit=False), connect(autocommit=False)
@@ -49,21 +49,21 @@ def test_tasks_do_not_wait_for_each_other(connect: Connect) -> None:
     assert lock(other, None, alone=True)
 
 
-def test_it_may_be_said_again(connect: Connect) -> None:
+def test_the_lock_may_be_taken_repeatedly(connect: Connect) -> None:
     session = connect(autocommit=False)
     for alone in (True, False, True):
         session.value("pgqueue_message_lock_keys", task="shop.tasks.price", alone=alone)
     assert holds(session)
 
 
-def test_those_without_keys_wait_for_nobody_who_is_alone(connect: Connect) -> None:
+def test_messages_without_keys_do_not_wait_for_an_exclusive_lock(connect: Connect) -> None:
     alone, other = connect(autocommit=False), connect()
     assert lock(alone, "b", alone=True)
     other.rows("set statement_timeout = '5s'")
     assert len(other.ids("pgqueue_message_create_many", messages=messages(keyed=False))) == 4
 
 
-def test_many_with_keys_wait_for_who_is_alone(connect: Connect) -> None:
+def test_a_bulk_with_keys_waits_for_an_exclusive_lock(connect: Connect) -> None:
     alone, other, watcher = connect(autocommit=False), connect(), connect()
     assert lock(alone, "b", alone=True)
     with ThreadPoolExecutor(1) as pool:
@@ -75,7 +75,7 @@ def test_many_with_keys_wait_for_who_is_alone(connect: Connect) -> None:
         assert len(made.result()) == 4
 
 
-def test_many_with_keys_go_on_without_when_they_have_waited_in_vain(connect: Connect) -> None:
+def test_a_bulk_with_keys_continues_after_a_lock_timeout(connect: Connect) -> None:
     alone, other = connect(autocommit=False), connect()
     assert lock(alone, "b", alone=True)
     other.rows("set lock_timeout = '100ms'")
@@ -88,7 +88,7 @@ def messages(*, keyed: bool) -> list[dict[str, object]]:
     ]
 
 
-def test_a_single_key_waits_for_nobody_who_is_alone(connect: Connect) -> None:
+def test_a_single_key_does_not_wait_for_an_exclusive_lock(connect: Connect) -> None:
     alone, other = connect(autocommit=False), connect()
     assert lock(alone, alone=True)
     other.rows("set lock_timeout = '100ms'")

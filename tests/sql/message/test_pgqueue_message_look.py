@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("policy", ["finished", "succeeded"])
-def test_a_look_at_who_waits_for_many_is_cheap(connect: Connect, policy: str) -> None:
+def test_a_check_of_a_message_that_waits_for_many_is_cheap(connect: Connect, policy: str) -> None:
     """Each of the others is probed once in all, a part of them at a look; the next claims go on."""
     session = connect()
     count = 20_000

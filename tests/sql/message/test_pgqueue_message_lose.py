@@ -40,7 +40,7 @@ def quarantined(session: Session, **columns: Any) -> int:
 
 
 @pytest.mark.parametrize(("max_attempts", "raised"), [(1, 2), (5, 6), (None, None), (2_000_000_000, 2_000_000_000)])
-def test_a_lost_attempt_of_a_task_uses_none_of_max_attempts_up(
+def test_a_lost_attempt_of_a_task_does_not_count_for_max_attempts(
     session: Session, max_attempts: int | None, raised: int | None
 ) -> None:
     session.set_clock(NOON)
@@ -57,7 +57,7 @@ def test_a_lost_attempt_of_a_task_uses_none_of_max_attempts_up(
     assert message.last_error == end.error_message
 
 
-def test_one_that_was_lost_twice_without_a_word_is_quarantined(session: Session) -> None:
+def test_a_message_lost_twice_to_expired_locks_is_quarantined(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create(task="t", dequeue_at=NOON - 5)
     die_holding(session)
@@ -67,7 +67,7 @@ def test_one_that_was_lost_twice_without_a_word_is_quarantined(session: Session)
     assert session.dequeue(tasks=True) == []
 
 
-def test_one_that_ran_when_its_worker_died_is_quarantined_at_once(session: Session) -> None:
+def test_a_message_that_ran_when_its_worker_died_is_quarantined_at_once(session: Session) -> None:
     session.set_clock(NOON)
     message = session.message(quarantined(session, dequeue_at=NOON - 5))
     assert (message.lost, message.alone_at, message.dequeue_at) == (1, NOON - 5, OUT_OF_REACH)
@@ -75,7 +75,7 @@ def test_one_that_ran_when_its_worker_died_is_quarantined_at_once(session: Sessi
 
 
 @pytest.mark.parametrize("max_attempts", [1, 5, None])
-def test_after_twenty_losses_it_fails_and_says_so(session: Session, max_attempts: int | None) -> None:
+def test_after_twenty_losses_a_message_fails_with_that_reason(session: Session, max_attempts: int | None) -> None:
     message_id = quarantined(session, max_attempts=max_attempts, content={"n": 1})
     for _ in range(19):
         assert die_alone_with(session).id == message_id
@@ -98,7 +98,7 @@ def test_a_message_may_have_a_limit_of_its_own(session: Session, max_lost: int) 
     assert f"(loss {max_lost} of {max_lost})" in ends[-1].error_message
 
 
-def test_an_attempt_that_ends_in_order_starts_the_count_anew(session: Session) -> None:
+def test_an_attempt_that_ends_regularly_resets_the_count(session: Session) -> None:
     message_id = quarantined(session, max_lost=2)
     [held] = session.call("pgqueue_quarantine_dequeue", worker="w")
     session.call("pgqueue_message_defer", id=message_id, attempt=held.attempt, worker="w", error="oh")
@@ -117,7 +117,7 @@ def test_the_limit_of_a_raw_message_stays_its_max_attempts(session: Session) -> 
 
 
 @pytest.mark.parametrize("error", [None, {"class": "E", "message": "no"}])
-def test_an_attempt_that_ends_in_order_frees_it(session: Session, error: Any) -> None:
+def test_an_attempt_that_ends_regularly_ends_the_quarantine(session: Session, error: Any) -> None:
     message_id = quarantined(session)
     [held] = session.call("pgqueue_quarantine_dequeue", worker="alone")
     session.call("pgqueue_message_defer", **token(held), error=error)
@@ -126,7 +126,7 @@ def test_an_attempt_that_ends_in_order_frees_it(session: Session, error: Any) ->
     assert session.take(tasks=True).id == message_id
 
 
-def test_losses_are_no_errors_where_errors_are_counted_in_the_history(session: Session) -> None:
+def test_losses_in_the_history_are_not_counted_as_errors(session: Session) -> None:
     message_id = quarantined(session, max_attempts=None)
     for _ in range(3):
         die_alone_with(session)
@@ -140,7 +140,7 @@ def test_losses_are_no_errors_where_errors_are_counted_in_the_history(session: S
     assert session.message(message_id) is None
 
 
-def test_a_message_that_is_enqueued_again_has_the_attempts_that_were_asked_for(session: Session) -> None:
+def test_a_message_enqueued_again_has_the_requested_attempts(session: Session) -> None:
     message_id = quarantined(session, max_attempts=3)
     die_alone_with(session)
     [held] = session.call("pgqueue_quarantine_dequeue", worker="alone")
@@ -150,7 +150,7 @@ def test_a_message_that_is_enqueued_again_has_the_attempts_that_were_asked_for(s
     assert (message.max_attempts, message.lost, message.alone_at) == (3, 0, None)
 
 
-def test_channels_count_right_whatever_is_lost(session: Session) -> None:
+def test_channel_counts_stay_correct_after_losses(session: Session) -> None:
     for _ in range(3):
         quarantined(session, channel="acme")
     session.create(task="t", channel="acme")

@@ -32,20 +32,20 @@ def test_it_is_the_earliest_time_whatever_the_priority(session: Session) -> None
         ({"queues": ["mail", "spam"], "exclude_queues": ["spam"]}, 2),
     ],
 )
-def test_a_consumer_asks_for_its_queues(session: Session, chosen: dict[str, Any], next_at: int | None) -> None:
+def test_a_consumer_can_limit_it_to_its_queues(session: Session, chosen: dict[str, Any], next_at: int | None) -> None:
     for queue, dequeue_at in (("spam", 1), ("mail", 2), ("maps", 3)):
         session.create(queue=queue, dequeue_at=dequeue_at)
     assert session.value("pgqueue_message_next_at", **chosen) == next_at
 
 
-def test_raw_messages_and_tasks_are_asked_for_apart(session: Session) -> None:
+def test_raw_messages_and_tasks_have_separate_times(session: Session) -> None:
     session.create(dequeue_at=1)
     session.create(task="shop.tasks.send", dequeue_at=2)
     assert session.value("pgqueue_message_next_at") == 1
     assert session.value("pgqueue_message_next_at", tasks=True) == 2
 
 
-def test_what_is_held_does_not_wait(session: Session) -> None:
+def test_a_locked_message_is_not_counted(session: Session) -> None:
     session.create(dequeue_at=1)
     session.create(dequeue_at=2)
     held = session.take()
@@ -54,7 +54,7 @@ def test_what_is_held_does_not_wait(session: Session) -> None:
     assert session.value("pgqueue_message_next_at") == -7
 
 
-def test_it_says_when_a_dequeue_will_find_something(session: Session) -> None:
+def test_it_is_the_time_when_a_dequeue_will_find_a_message(session: Session) -> None:
     session.set_clock(NOON)
     for n in range(50):
         session.create(priority=n % 7, queue=f"q{n % 3}", dequeue_at=NOON + 1 + (n * 37) % 50)

@@ -47,7 +47,7 @@ def register(
     session.call("pgqueue_worker_lacks", id=worker, lacks=list(lacks), refuses=list(refuses))
 
 
-def test_no_dequeue_sees_it_and_no_attempt_is_used(session: Session) -> None:
+def test_no_dequeue_takes_a_parked_message_and_no_attempt_is_used(session: Session) -> None:
     session.set_clock(NOON)
     message_id = parked(session, max_attempts=1)
     message = session.message(message_id)
@@ -58,7 +58,7 @@ def test_no_dequeue_sees_it_and_no_attempt_is_used(session: Session) -> None:
     assert session.history() == []
 
 
-def test_each_has_its_own_reason(session: Session) -> None:
+def test_each_message_has_its_own_reason(session: Session) -> None:
     for task in ("a", "b"):
         session.create(task=task)
     taken = claim(session, 2)
@@ -66,7 +66,7 @@ def test_each_has_its_own_reason(session: Session) -> None:
     assert {message.task: message.last_error for message in session.messages()} == {"a": "no a", "b": "no b"}
 
 
-def test_the_time_since_when_it_is_unknown_stays_when_it_is_parked_again(session: Session) -> None:
+def test_unknown_since_stays_when_a_message_is_parked_again(session: Session) -> None:
     session.set_clock(NOON)
     message_id = parked(session)
     session.set_clock(NOON + 5000)
@@ -77,7 +77,7 @@ def test_the_time_since_when_it_is_unknown_stays_when_it_is_parked_again(session
 
 
 @pytest.mark.parametrize("end", ["defer", "lose"])
-def test_an_attempt_that_has_begun_ends_that_time(session: Session, end: str) -> None:
+def test_an_attempt_that_has_begun_clears_unknown_since(session: Session, end: str) -> None:
     message_id = parked(session)
     session.call("pgqueue_message_unpark", queues=["default"], tasks=["t"])
     [held] = claim(session)
@@ -88,7 +88,7 @@ def test_an_attempt_that_has_begun_ends_that_time(session: Session, end: str) ->
     assert session.message(message_id).unknown_since is None
 
 
-def test_the_answer_misses_those_that_were_not_ours(session: Session) -> None:
+def test_the_result_omits_messages_that_the_worker_does_not_hold(session: Session) -> None:
     for _ in range(2):
         session.create(task="t")
     ours, theirs = claim(session), claim(session, worker="w2")
@@ -97,7 +97,7 @@ def test_the_answer_misses_those_that_were_not_ours(session: Session) -> None:
     assert session.message(ours[0].id).parked_at is not None
 
 
-def test_one_that_was_asked_to_stop_is_cancelled(session: Session) -> None:
+def test_a_message_asked_to_stop_is_cancelled(session: Session) -> None:
     session.create(task="t")
     taken = claim(session)
     session.ids("pgqueue_message_request_cancel", ids=[taken[0].id])
@@ -106,7 +106,7 @@ def test_one_that_was_asked_to_stop_is_cancelled(session: Session) -> None:
     assert [attempt.status for attempt in session.history()] == ["cancelled"]
 
 
-def test_a_parked_message_can_be_cancelled_and_the_history_has_its_own_time(session: Session) -> None:
+def test_a_parked_message_can_be_cancelled_with_its_own_time(session: Session) -> None:
     session.set_clock(NOON)
     message_id = parked(session)
     assert session.ids("pgqueue_message_cancel", ids=[message_id]) == [message_id]
@@ -114,7 +114,7 @@ def test_a_parked_message_can_be_cancelled_and_the_history_has_its_own_time(sess
     assert (attempt.status, attempt.dequeue_at) == ("cancelled", NOON)
 
 
-def test_a_parked_message_that_is_moved_is_unparked(session: Session) -> None:
+def test_a_parked_message_that_is_rescheduled_is_unparked(session: Session) -> None:
     message_id = parked(session)
     assert session.ids("pgqueue_message_reschedule", ids=[message_id]) == [message_id]
     assert session.message(message_id).parked_at is None
@@ -143,7 +143,7 @@ def test_a_quarantined_message_is_not_taken_alone_while_it_is_parked(session: Se
     assert [message.id for message in session.call("pgqueue_quarantine_dequeue", worker="w1")] == [held.id]
 
 
-def test_a_message_of_a_channel_leaves_its_place_to_others(session: Session) -> None:
+def test_a_parked_message_frees_its_place_in_the_channel(session: Session) -> None:
     session.call("pgqueue_channel_set", name="c", max_concurrency=1)
     session.create(task="unknown", channel="c", priority=1)
     session.create(task="known", channel="c")
@@ -151,14 +151,14 @@ def test_a_message_of_a_channel_leaves_its_place_to_others(session: Session) -> 
     assert [message.task for message in claim(session, 5)] == ["known"]
 
 
-def test_a_raw_message_is_only_given_back(session: Session) -> None:
+def test_a_raw_message_is_only_released(session: Session) -> None:
     message_id = session.create()
     park(session, session.dequeue(1, worker="w1"))
     assert session.message(message_id).parked_at is None
     assert [message.id for message in session.dequeue(1)] == [message_id]
 
 
-def test_it_wakes_the_sleeping_workers_that_may_know_it(connect: Connect) -> None:
+def test_parking_wakes_sleeping_workers_that_may_know_the_message(connect: Connect) -> None:
     session, ear = (
         connect(),
         Listener(connect(), *(f"pgqueue_{name}" for name in ("lacks", "refuses", "knows", "w1", "other", "raw"))),

@@ -15,7 +15,7 @@ def lines(session: Session, **parameters: Any) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in session.call("pgqueue_message_parked", **parameters)]
 
 
-def test_each_task_of_each_queue_is_there_once(session: Session) -> None:
+def test_each_task_of_each_queue_is_returned_once(session: Session) -> None:
     session.set_clock(NOON)
     for task, queue in (("b", "default"), ("a", "default"), ("a", "mail"), ("a", "default")):
         parked(session, task=task, queue=queue)
@@ -27,7 +27,7 @@ def test_each_task_of_each_queue_is_there_once(session: Session) -> None:
     ]
 
 
-def test_it_goes_on_behind_a_place(session: Session) -> None:
+def test_it_continues_after_a_given_position(session: Session) -> None:
     for task in "abcd":
         parked(session, task=task)
     assert [line[1] for line in lines(session, limit=2)] == ["a", "b"]
@@ -40,7 +40,7 @@ def test_it_counts_up_to_a_number(session: Session) -> None:
     assert [line[2] for line in lines(session, count=2)] == [2]
 
 
-def test_it_has_the_time_of_the_one_that_is_unknown_for_longest(session: Session) -> None:
+def test_it_returns_the_earliest_unknown_since(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     session.set_clock(NOON + 1)
@@ -51,6 +51,6 @@ def test_it_has_the_time_of_the_one_that_is_unknown_for_longest(session: Session
     assert [line[3] for line in lines(session)] == [NOON]
 
 
-def test_nothing_is_there_where_nothing_is_parked(session: Session) -> None:
+def test_it_is_empty_if_nothing_is_parked(session: Session) -> None:
     session.create(task="t")
     assert lines(session) == []

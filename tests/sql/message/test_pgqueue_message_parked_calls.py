@@ -21,7 +21,7 @@ def call(*args: Any, **kwargs: Any) -> dict[str, Any]:
     return {"args": list(args), "kwargs": kwargs}
 
 
-def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Session) -> None:
+def test_it_returns_the_number_of_args_and_the_names_of_kwargs(session: Session) -> None:
     session.set_clock(NOON)
     first = parked(session, content=call(1, [2]))
     second = parked(session, content=call(b=1, a={}))
@@ -30,7 +30,7 @@ def test_it_has_the_number_of_arguments_and_the_names_of_the_others(session: Ses
     assert (two[0], two[2], sorted(two[3])) == (second, 0, ["a", "b"])
 
 
-def test_it_has_the_version_that_has_enqueued_it(session: Session) -> None:
+def test_it_returns_the_version_of_the_enqueue(session: Session) -> None:
     parked(session, version="2024.10.1")
     [(*_, version, _)] = calls(session)
     assert version == "2024.10.1"
@@ -47,7 +47,7 @@ def test_it_says_whether_a_worker_could_not_take_it(session: Session) -> None:
 @pytest.mark.parametrize(
     "content", [None, 1, "args", [], {}, {"args": []}, {"args": {}, "kwargs": {}}, {"args": [], "kwargs": []}]
 )
-def test_what_is_no_call_has_neither(session: Session, content: Any) -> None:
+def test_content_that_is_no_call_has_neither(session: Session, content: Any) -> None:
     message_id = parked(session, content=content)
     assert [(row[0], *row[2:4]) for row in calls(session)] == [(message_id, None, None)]
 
@@ -67,7 +67,7 @@ def test_pages_follow_each_other(session: Session) -> None:
     assert read == ids
 
 
-def test_of_many_names_the_first_thousand_are_enough(session: Session) -> None:
+def test_at_most_a_thousand_names_are_returned(session: Session) -> None:
     parked(session, content=call(**{f"n{n}": 1 for n in range(2000)}))
     [(*_, names, _, _)] = calls(session)
     assert len(names) == 1000

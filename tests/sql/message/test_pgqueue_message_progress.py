@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HALF = Jsonb({"fraction": 0.5, "text": "halfway"})
 
 
-def test_what_was_said_last_stands_in_the_message(session: Session) -> None:
+def test_the_message_has_the_last_progress(session: Session) -> None:
     session.create()
     held = session.take()
     assert session.value("pgqueue_message_progress", **token(held), progress=HALF) is True
@@ -22,7 +22,7 @@ def test_what_was_said_last_stands_in_the_message(session: Session) -> None:
     assert session.message(held.id).progress == {"fraction": 0.5, "text": "halfway"}
 
 
-def test_the_next_attempt_begins_without_it(session: Session) -> None:
+def test_the_next_attempt_begins_without_progress(session: Session) -> None:
     session.set_clock(NOON)
     session.create()
     held = session.take()

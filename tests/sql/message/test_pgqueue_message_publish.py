@@ -31,7 +31,7 @@ def test_every_queue_whose_pattern_matches_gets_one_message(session: Session) ->
     ]
 
 
-def test_the_headers_say_where_it_comes_from(session: Session) -> None:
+def test_the_headers_name_exchange_and_routing_key(session: Session) -> None:
     bind(session, "#")
     publish(session, headers={"trace": "4bf9", "exchange": "not this"})
     assert session.messages()[0].headers == {"trace": "4bf9", "exchange": "orders", "routing_key": "order.created"}
@@ -53,13 +53,13 @@ def test_priority_and_time_may_be_given(session: Session) -> None:
     assert [(m.priority, m.dequeue_at) for m in session.messages()] == [(3, NOON), (-5, NOON + 1)]
 
 
-def test_an_unknown_exchange_is_an_error_that_says_how_to_make_it(session: Session) -> None:
+def test_an_unknown_exchange_is_an_error_with_the_next_step(session: Session) -> None:
     with pytest.raises(psycopg.errors.UndefinedObject, match='"orders"') as refused:
         publish(session)
     assert "pgqueue_exchange_declare('orders')" in str(refused.value.diag.message_hint)
 
 
-def test_it_may_also_be_an_answer(session: Session) -> None:
+def test_an_unknown_exchange_may_be_a_returned_value(session: Session) -> None:
     assert publish(session, unknown_ok=True) == [(None, None, None)]
     session.value("pgqueue_exchange_declare", name="orders")
     assert publish(session, unknown_ok=True) == []
@@ -83,7 +83,7 @@ def test_it_belongs_to_the_transaction_of_the_caller(connect: Connect) -> None:
     assert [m.content for m in other.messages()] == ["to be"]
 
 
-def test_two_that_publish_at_once_do_not_wait_for_each_other(connect: Connect) -> None:
+def test_concurrent_publishes_do_not_wait_for_each_other(connect: Connect) -> None:
     one, two, third = connect(autocommit=False), connect(autocommit=False), connect()
     for queue in ("mail", "maps"):
         bind(third, "#", queue=queue)
@@ -97,7 +97,7 @@ def test_two_that_publish_at_once_do_not_wait_for_each_other(connect: Connect) -
     assert len(third.messages()) == 6
 
 
-def test_one_sleeper_of_each_queue_is_woken_and_of_the_right_kind(connect: Connect) -> None:
+def test_one_sleeper_of_each_queue_and_the_right_kind_is_woken(connect: Connect) -> None:
     session = connect()
     names = "abcdef"
     listener = Listener(connect(), *[f"pgqueue_{name}" for name in names])

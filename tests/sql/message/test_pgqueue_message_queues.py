@@ -21,7 +21,7 @@ def test_scheduled_messages_and_tasks_wait_as_well(session: Session) -> None:
     assert session.ids("pgqueue_message_queues") == ["later", "tasks"]
 
 
-def test_a_queue_whose_messages_all_run_has_none_that_wait(session: Session) -> None:
+def test_a_queue_whose_messages_all_run_is_left_out(session: Session) -> None:
     session.create(queue="mail")
     session.take()
     assert session.ids("pgqueue_message_queues") == []
@@ -33,7 +33,7 @@ def test_queues_whose_messages_have_channels_are_among_them(session: Session) ->
     assert session.ids("pgqueue_message_queues") == ["mail", "maps"]
 
 
-def test_no_more_are_named_than_are_asked_for(session: Session) -> None:
+def test_the_limit_bounds_the_number_of_queues(session: Session) -> None:
     for n in range(9):
         session.create(queue=f"q{n}", priority=n)
     assert len(session.column("select pgqueue_message_queues(5)")) == 5

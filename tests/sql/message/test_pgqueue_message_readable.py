@@ -33,7 +33,7 @@ TOO_LARGE = "has 2621[0-9]{4} bytes or more as text"
         "select pgqueue_message_publish('orders', 'a.b', %(content)s, %(headers)s)",
     ],
 )
-def test_every_way_into_the_queue_refuses_it(connect: Connect, statement: str, column: str) -> None:
+def test_every_enqueue_function_refuses_unreadable_json(connect: Connect, statement: str, column: str) -> None:
     session = connect()
     session.rows("select pgqueue_exchange_declare('orders')")
     session.rows("select pgqueue_binding_declare('orders', 'mail', '#')")
@@ -46,14 +46,14 @@ def test_every_way_into_the_queue_refuses_it(connect: Connect, statement: str, c
     assert session.messages() == []
 
 
-def test_a_compressed_value_of_a_table_is_looked_at(session: Session) -> None:
+def test_a_compressed_value_of_a_table_is_checked(session: Session) -> None:
     session.rows("create temporary table stock as select %s::jsonb as content", [f"[{'1e131071,' * 4900}1]"])
     assert session.one("select pg_column_size(content) from stock") < 2000
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match=r"content has 64[0-9]{7} bytes or more as text"):
         session.rows("select pgqueue_message_create(content) from stock")
 
 
-def test_what_postgresql_cannot_print_at_all_is_refused(session: Session) -> None:
+def test_json_that_postgresql_cannot_print_is_refused(session: Session) -> None:
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="content has 1073741824 bytes or more as text"):
         session.rows("select pgqueue_message_create(%s::jsonb)", [f"[{'1e131071,' * 9000}1]"])
 
@@ -64,14 +64,14 @@ def test_sixteen_megabytes_are_the_limit(session: Session) -> None:
         session.rows("select pgqueue_message_create(to_jsonb(repeat('x', %s)))", [MAX_BYTES - 1])
 
 
-def test_a_schedule_refuses_it(session: Session) -> None:
+def test_a_schedule_refuses_unreadable_json(session: Session) -> None:
     with pytest.raises(psycopg.errors.ProgramLimitExceeded, match=f"content {TOO_LARGE}"):
         session.rows(
             "select pgqueue_schedule_declare('tea', 'x.y', 0, p_cron => '* * * * *', p_content => %s)", [GROWS]
         )
 
 
-def test_so_do_results_state_and_progress_and_the_message_stays(connect: Connect) -> None:
+def test_results_state_and_progress_refuse_unreadable_json_and_keep_the_message(connect: Connect) -> None:
     session = connect()
     session.create()
     held = token(session.take())

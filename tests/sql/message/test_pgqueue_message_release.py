@@ -22,7 +22,7 @@ def create_unique(session: Session, content: Any = "tea", **parameters: Any) -> 
     return message_id
 
 
-def test_they_are_ready_where_they_were_in_the_queue(session: Session) -> None:
+def test_released_messages_keep_their_position(session: Session) -> None:
     session.create_batch(4)
     taken = session.dequeue(2, worker="w1")
     assert sorted(session.ids("pgqueue_message_release", **tokens(taken))) == [message.id for message in taken]
@@ -50,7 +50,7 @@ def test_state_and_the_last_error_stay(session: Session) -> None:
     assert session.message(message_id) == before
 
 
-def test_a_key_that_was_to_be_held_until_the_start_is_held_again(session: Session) -> None:
+def test_a_key_held_until_started_is_held_again(session: Session) -> None:
     first = create_unique(session)
     session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
     assert create_unique(session) == first
@@ -58,7 +58,7 @@ def test_a_key_that_was_to_be_held_until_the_start_is_held_again(session: Sessio
     assert create_unique(session) != first
 
 
-def test_where_another_message_holds_the_key_now_it_stays_without(session: Session) -> None:
+def test_a_key_that_another_message_holds_now_is_not_restored(session: Session) -> None:
     first = create_unique(session, "first")
     held = session.take(worker="w1")
     second = create_unique(session, "second")
@@ -67,7 +67,7 @@ def test_where_another_message_holds_the_key_now_it_stays_without(session: Sessi
     assert [(message.content, message.attempt) for message in session.dequeue(5)] == [("first", 1), ("second", 1)]
 
 
-def test_of_two_with_the_same_key_the_first_has_it_back(session: Session) -> None:
+def test_of_two_released_messages_with_a_key_the_first_holds_it(session: Session) -> None:
     first = create_unique(session)
     held = [session.take(worker="w1")]
     create_unique(session)
@@ -76,14 +76,14 @@ def test_of_two_with_the_same_key_the_first_has_it_back(session: Session) -> Non
     assert create_unique(session) == first
 
 
-def test_what_began_before_has_no_key_to_take_back(session: Session) -> None:
+def test_a_message_with_an_earlier_attempt_does_not_restore_its_key(session: Session) -> None:
     first = create_unique(session)
     session.value("pgqueue_message_defer", **token(session.take(worker="w1")))
     session.ids("pgqueue_message_release", **tokens([session.take(worker="w1")]))
     assert create_unique(session) != first
 
 
-def test_what_was_asked_to_stop_does_not_take_it_back(session: Session) -> None:
+def test_a_message_asked_to_stop_does_not_restore_its_key(session: Session) -> None:
     first = create_unique(session)
     held = session.take(worker="w1")
     session.ids("pgqueue_message_request_cancel", ids=[first])
@@ -93,7 +93,7 @@ def test_what_was_asked_to_stop_does_not_take_it_back(session: Session) -> None:
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_whoever_is_about_to_take_the_key_has_it_and_is_not_waited_for(connect: Connect, commits: bool) -> None:
+def test_an_uncommitted_holder_of_the_key_keeps_it_without_a_wait(connect: Connect, commits: bool) -> None:
     worker, producer = connect(), connect(autocommit=False)
     first = create_unique(worker, "first")
     worker.create("without a key")

@@ -23,7 +23,7 @@ def held_and_asked(session: Session) -> dict[str, object]:
     return token(held)
 
 
-def test_only_what_runs_is_asked(session: Session) -> None:
+def test_only_running_messages_get_the_request(session: Session) -> None:
     ids = session.create_batch(3)
     running = session.take()
     done = session.take()
@@ -31,7 +31,7 @@ def test_only_what_runs_is_asked(session: Session) -> None:
     assert session.ids("pgqueue_message_request_cancel", ids=[*ids, 2**62]) == [running.id]
 
 
-def test_asking_twice_keeps_the_first_time(session: Session) -> None:
+def test_a_second_request_keeps_the_time_of_the_first(session: Session) -> None:
     held = held_and_asked(session)
     session.set_clock(NOON + 1000)
     session.ids("pgqueue_message_request_cancel", ids=[held["id"]])
@@ -47,13 +47,13 @@ def test_a_consumer_that_gives_up_ends_the_attempt_as_cancelled(session: Session
 
 
 @pytest.mark.parametrize("error", [None, {"message": "no network"}])
-def test_what_would_go_back_into_the_queue_is_cancelled_instead(session: Session, error: dict[str, str] | None) -> None:
+def test_a_deferred_message_is_cancelled_instead(session: Session, error: dict[str, str] | None) -> None:
     assert session.value("pgqueue_message_defer", **held_and_asked(session), error=error) == "cancelled"
     assert session.messages() == []
     assert [(end.status, end.final, end.content) for end in session.history()] == [("cancelled", True, {"n": 1})]
 
 
-def test_what_is_lost_is_cancelled_instead_of_run_again(session: Session) -> None:
+def test_a_lost_message_is_cancelled_instead_of_run_again(session: Session) -> None:
     held_and_asked(session)
     session.set_clock(NOON + MINUTE)
     assert session.dequeue() == []
@@ -61,6 +61,6 @@ def test_what_is_lost_is_cancelled_instead_of_run_again(session: Session) -> Non
 
 
 @pytest.mark.parametrize(("end", "status"), [("complete", "succeeded"), ("fail", "failed")])
-def test_what_ends_all_the_same_has_ended_so(session: Session, end: str, status: str) -> None:
+def test_a_message_that_completes_or_fails_keeps_that_status(session: Session, end: str, status: str) -> None:
     assert session.value(f"pgqueue_message_{end}", **held_and_asked(session)) is True
     assert [ended.status for ended in session.history()] == [status]

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 MINUTE = 60_000
 
 
-def test_without_a_time_they_are_ready_at_once(session: Session) -> None:
+def test_without_a_time_messages_are_ready_at_once(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create(dequeue_at=NOON + MINUTE)
     assert session.ids("pgqueue_message_reschedule", ids=[message_id]) == [message_id]
     assert session.take().dequeue_at == NOON
 
 
-def test_they_can_be_postponed_and_pulled_forward(session: Session) -> None:
+def test_messages_can_be_postponed_and_brought_forward(session: Session) -> None:
     session.set_clock(NOON)
     first, second = session.create_batch(2)
     session.ids("pgqueue_message_reschedule", ids=[first], dequeue_at=NOON + MINUTE)
@@ -28,7 +28,7 @@ def test_they_can_be_postponed_and_pulled_forward(session: Session) -> None:
     assert [message.id for message in session.dequeue(2)] == [second]
 
 
-def test_what_runs_keeps_its_time_and_what_has_ended_is_missing_in_the_answer(session: Session) -> None:
+def test_running_messages_keep_their_time_and_the_result_omits_ended_ones(session: Session) -> None:
     session.create_batch(3)
     ended, held = session.dequeue(2)
     session.value("pgqueue_message_complete", **token(ended))
@@ -37,7 +37,7 @@ def test_what_runs_keeps_its_time_and_what_has_ended_is_missing_in_the_answer(se
     assert session.message(held.id) == held
 
 
-def test_what_a_dead_consumer_holds_keeps_its_time_until_it_is_taken_over(session: Session) -> None:
+def test_a_message_with_an_expired_lock_keeps_its_time(session: Session) -> None:
     session.set_clock(NOON)
     session.create()
     held = session.take()

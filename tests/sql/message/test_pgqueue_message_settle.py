@@ -29,7 +29,7 @@ def confirm(session: Session) -> None:
         assert session.value("pgqueue_message_settle") == 0
 
 
-def test_it_is_ready_when_all_of_them_have_ended_however_they_did(session: Session) -> None:
+def test_a_message_is_ready_when_all_others_have_ended_in_any_way(session: Session) -> None:
     first, second, third = session.create("a"), session.create("b"), session.create("c")
     waiting = create_after(session, first, second, third)
     session.value("pgqueue_message_complete", **token(session.take()))
@@ -41,7 +41,7 @@ def test_it_is_ready_when_all_of_them_have_ended_however_they_did(session: Sessi
     assert (held.id, held.after_ids, held.check_at, held.checks) == (waiting, None, None, None)
 
 
-def test_one_that_is_tried_again_has_not_ended(session: Session) -> None:
+def test_a_retried_message_has_not_ended(session: Session) -> None:
     create_after(session, session.create())
     session.value("pgqueue_message_defer", **token(session.take()), error={"message": "no network"})
     assert session.value("pgqueue_message_settle") == 0
@@ -62,7 +62,9 @@ def test_messages_that_are_not_in_the_queue_are_not_waited_for(session: Session)
         ("succeeded", "failed", False),
     ],
 )
-def test_the_policy_says_whether_a_failure_cancels_it(session: Session, policy: str, ending: str, runs: bool) -> None:
+def test_the_policy_decides_whether_a_failure_cancels_the_message(
+    session: Session, policy: str, ending: str, runs: bool
+) -> None:
     session.set_clock(NOON)
     first = session.create("first")
     waiting = create_after(session, first, policy=policy)
@@ -75,7 +77,7 @@ def test_the_policy_says_whether_a_failure_cancels_it(session: Session, policy: 
         assert end.error_message == f"message {first} had to succeed first, but did not"
 
 
-def test_what_was_withdrawn_has_not_succeeded(session: Session) -> None:
+def test_a_cancelled_message_has_not_succeeded(session: Session) -> None:
     waiting = create_after(session, session.create("first"), policy="succeeded")
     session.value("pgqueue_message_cancel", id=session.messages()[0].id)
     session.value("pgqueue_message_settle")
@@ -94,7 +96,7 @@ def test_a_chain_runs_one_claim_after_the_other(session: Session) -> None:
     assert ran == ids
 
 
-def test_an_end_that_is_not_committed_yet_keeps_the_next_look_near(connect: Connect) -> None:
+def test_an_uncommitted_end_keeps_the_next_check_near(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     session.set_clock(NOON)
     first = session.create("first")
@@ -110,7 +112,7 @@ def test_an_end_that_is_not_committed_yet_keeps_the_next_look_near(connect: Conn
 
 
 @pytest.mark.parametrize("brief", [False, True])
-def test_a_look_in_a_transaction_that_goes_on_holds_up_no_end(connect: Connect, brief: bool) -> None:
+def test_a_check_in_a_longer_transaction_blocks_no_end(connect: Connect, brief: bool) -> None:
     session, other = connect(), connect(autocommit=False)
     first = session.create("first")
     waiting = create_after(session, first)
@@ -125,7 +127,7 @@ def test_a_look_in_a_transaction_that_goes_on_holds_up_no_end(connect: Connect, 
     assert session.message(waiting).after_ids is None
 
 
-def test_its_own_time_comes_first_whatever_has_ended(session: Session) -> None:
+def test_a_message_waits_for_its_own_time_first(session: Session) -> None:
     session.set_clock(NOON)
     waiting = [create_after(session, other, dequeue_at=NOON + 1000) for other in (2**62, session.create("first"))]
     session.value("pgqueue_message_cancel", id=session.messages()[0].id)
@@ -135,7 +137,7 @@ def test_its_own_time_comes_first_whatever_has_ended(session: Session) -> None:
     assert {session.message(each).dequeue_at for each in waiting} == {NOON + 1000}
 
 
-def test_when_its_own_time_has_come_it_waits_for_the_others(connect: Connect) -> None:
+def test_after_its_own_time_a_message_waits_for_the_others(connect: Connect) -> None:
     session = connect()
     session.set_clock(NOON)
     first = session.create("first")
@@ -148,7 +150,7 @@ def test_when_its_own_time_has_come_it_waits_for_the_others(connect: Connect) ->
     assert session.value("pgqueue_message_settle") == 1
 
 
-def test_in_whatever_order_they_end_it_waits_for_the_last_that_is_left(connect: Connect) -> None:
+def test_a_message_waits_for_the_last_end_in_any_order(connect: Connect) -> None:
     session = connect()
     session.set_clock(NOON)
     ids = session.create_batch(5)
@@ -167,7 +169,7 @@ def test_in_whatever_order_they_end_it_waits_for_the_last_that_is_left(connect: 
             assert session.message(waiting).checks == message.checks, "nobody had to look"
 
 
-def test_what_somebody_else_holds_is_looked_at_a_little_later(connect: Connect) -> None:
+def test_a_row_locked_by_another_session_is_checked_later(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     session.set_clock(NOON)
     first = session.create("first")
@@ -183,7 +185,7 @@ def test_what_somebody_else_holds_is_looked_at_a_little_later(connect: Connect) 
     assert session.take().id == waiting
 
 
-def test_each_message_that_has_ended_gets_an_equal_share(session: Session) -> None:
+def test_each_ended_message_gets_an_equal_share(session: Session) -> None:
     """Beside a thousand that wait for one, two that wait for another are no later than these."""
     session.set_clock(NOON)
     many, few = session.create("many"), session.create("few")
@@ -209,7 +211,7 @@ def wait_for(session: Session, number: int, awaited: str) -> None:
 
 
 @pytest.mark.parametrize("awaited", ["1000000 + n", "1000000"])
-def test_those_that_wait_cost_nothing_however_many(conninfo: str, awaited: str) -> None:
+def test_any_number_of_waiting_messages_costs_nothing(conninfo: str, awaited: str) -> None:
     """Neither a look, nor a claim, nor the end of a message that nobody waits for.
 
     In a database of its own: what others have left dead in these tables is read, too.
@@ -231,7 +233,7 @@ def test_those_that_wait_cost_nothing_however_many(conninfo: str, awaited: str) 
             assert not most or each.buffers < most, each
 
 
-def test_no_more_than_the_limit_are_looked_at(session: Session) -> None:
+def test_at_most_the_limit_of_messages_is_checked(session: Session) -> None:
     """Two that were told, and two whose time has come."""
     for _ in range(9):
         create_after(session, 2**62)
@@ -256,7 +258,7 @@ def test_a_call_reads_some_megabytes_of_ids_however_many_were_written_by_hand(se
     assert [sum(checks > 0 for checks in row) for row in seen] == [1, 2, 3]
 
 
-def test_a_sleeping_worker_is_woken_for_what_became_ready(connect: Connect) -> None:
+def test_a_sleeping_worker_is_woken_for_a_message_that_became_ready(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_a")
     create_after(producer, 2**62, queue="mail")
     see(producer, "a", asleep_ms=60_000, tasks=False)
@@ -264,7 +266,7 @@ def test_a_sleeping_worker_is_woken_for_what_became_ready(connect: Connect) -> N
     assert listener.heard(producer) == [("pgqueue_a", "mail")]
 
 
-def test_many_at_once_release_each_message_once_and_wait_for_nobody(connect: Connect) -> None:
+def test_concurrent_calls_release_each_message_once_without_waiting(connect: Connect) -> None:
     sessions = [connect() for _ in range(6)]
     for _ in range(100):
         create_after(sessions[0], 2**62, policy="succeeded")

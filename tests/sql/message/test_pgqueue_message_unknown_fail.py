@@ -19,7 +19,7 @@ def fail(session: Session, *tasks: str, seconds: int = 60, limit: int = 100) -> 
     return count
 
 
-def test_it_fails_with_the_workers_that_lack_it_and_the_last_reason(session: Session) -> None:
+def test_an_unknown_message_fails_with_the_workers_and_the_last_reason(session: Session) -> None:
     session.set_clock(NOON)
     message_id = parked(session)
     session.set_clock(NOON + 59_999)
@@ -36,7 +36,7 @@ def test_it_fails_with_the_workers_that_lack_it_and_the_last_reason(session: Ses
     assert "no such task" in attempt.error_message
 
 
-def test_it_waits_for_a_living_worker_that_may_know_it(session: Session) -> None:
+def test_it_waits_for_a_living_worker_that_may_know_the_message(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     session.set_clock(NOON + 3_600_000)
@@ -48,7 +48,7 @@ def test_it_waits_for_a_living_worker_that_may_know_it(session: Session) -> None
     assert fail(session, "t") == 1, "the other one has not been seen for a minute"
 
 
-def test_it_waits_for_a_worker_that_lacks_many_others(session: Session) -> None:
+def test_it_waits_for_a_worker_that_lacks_many_other_tasks(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     session.set_clock(NOON + 60_000)
@@ -57,7 +57,7 @@ def test_it_waits_for_a_worker_that_lacks_many_others(session: Session) -> None:
     assert fail(session, "t") == 0
 
 
-def test_a_worker_that_rests_is_asked_for_as_long_as_it_has_announced(session: Session) -> None:
+def test_a_resting_worker_counts_for_its_announced_time(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     register(session, "rests")
@@ -70,7 +70,7 @@ def test_a_worker_that_rests_is_asked_for_as_long_as_it_has_announced(session: S
     assert fail(session, "t") == 1
 
 
-def test_workers_of_other_queues_and_of_raw_messages_are_not_asked(session: Session) -> None:
+def test_workers_of_other_queues_and_of_raw_messages_do_not_count(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     session.set_clock(NOON + 60_000)
@@ -81,7 +81,7 @@ def test_workers_of_other_queues_and_of_raw_messages_are_not_asked(session: Sess
     assert fail(session, "t") == 1
 
 
-def test_where_no_worker_lives_nobody_was_asked(session: Session) -> None:
+def test_without_a_living_worker_no_message_fails(session: Session) -> None:
     session.set_clock(NOON)
     parked(session)
     session.set_clock(NOON + 60_000)

@@ -17,7 +17,7 @@ def unpark(session: Session, *tasks: str, queue: str = "default", limit: int = 1
     return count
 
 
-def test_it_is_ready_where_it_was_in_the_queue(session: Session) -> None:
+def test_an_unparked_message_keeps_its_position(session: Session) -> None:
     session.set_clock(NOON)
     first = parked(session)
     session.set_clock(NOON + 10)
@@ -35,7 +35,7 @@ def test_other_tasks_and_other_queues_stay_parked(session: Session) -> None:
     assert [(message.task, message.queue) for message in claim(session, 5)] == [("a", "default")]
 
 
-def test_those_that_were_parked_longest_ago_come_first(session: Session) -> None:
+def test_the_longest_parked_messages_come_first(session: Session) -> None:
     session.set_clock(NOON)
     first, second = parked(session), parked(session)
     session.set_clock(NOON + 1)
@@ -55,7 +55,7 @@ def test_a_flood_of_one_task_leaves_another_its_share(session: Session) -> None:
     assert sorted(message.task for message in claim(session, 5)) == ["flood", "flood", "other"]
 
 
-def test_rows_that_another_session_has_locked_are_left_for_the_next_call(connect: Connect) -> None:
+def test_rows_locked_by_another_session_are_left_for_the_next_call(connect: Connect) -> None:
     session, other = connect(), connect(autocommit=False)
     message_id = parked(session)
     other.rows("select from pgqueue_message where id = %s for update", [message_id])
@@ -64,7 +64,7 @@ def test_rows_that_another_session_has_locked_are_left_for_the_next_call(connect
     assert unpark(session, "t") == 1
 
 
-def test_in_the_transaction_of_a_claim_no_other_worker_gets_hold_of_it(connect: Connect) -> None:
+def test_unparked_in_a_claim_a_message_is_taken_by_no_other_worker(connect: Connect) -> None:
     session, other = connect(autocommit=False), connect()
     message_id = parked(session)
     session.commit()
@@ -75,14 +75,14 @@ def test_in_the_transaction_of_a_claim_no_other_worker_gets_hold_of_it(connect: 
     assert claim(other, worker="w2") == []
 
 
-def test_nothing_that_is_not_parked_is_changed(session: Session) -> None:
+def test_messages_that_are_not_parked_stay_unchanged(session: Session) -> None:
     session.create(task="t", dequeue_at=NOON * 2)
     before = session.messages()
     assert unpark(session, "t") == 0
     assert session.messages() == before
 
 
-def test_chosen_ones_are_unparked_beside_the_share_of_their_tasks(session: Session) -> None:
+def test_given_ids_are_unparked_beside_the_share_of_their_tasks(session: Session) -> None:
     first, second, third = (parked(session) for _ in range(3))
     waiting = session.create(task="t", dequeue_at=NOON * 10)
     chosen = {"queues": [], "tasks": [], "limit": 0, "ids": [third, waiting, 10**9]}

@@ -24,7 +24,7 @@ def waits(session: Session, **parameters: Any) -> bool:
     return answer
 
 
-def test_it_takes_one_and_locks_it_as_any_dequeue_does(session: Session) -> None:
+def test_it_takes_one_message_and_locks_it_like_any_dequeue(session: Session) -> None:
     session.set_clock(NOON)
     message_id = quarantined(session, dequeue_at=NOON - 5)
     quarantined(session)
@@ -36,27 +36,27 @@ def test_it_takes_one_and_locks_it_as_any_dequeue_does(session: Session) -> None
     assert session.history(message_id)[-1].dequeue_at == NOON - 5
 
 
-def test_where_nothing_is_quarantined_there_is_nothing(session: Session) -> None:
+def test_without_a_quarantined_message_it_takes_nothing(session: Session) -> None:
     session.create_batch(3, task="t")
     assert not waits(session)
     assert take_alone(session) is None
 
 
-def test_a_raw_message_is_no_work_for_it_whatever_its_row_says(session: Session) -> None:
+def test_it_never_takes_a_raw_message(session: Session) -> None:
     raw = session.create()
     session.rows("update pgqueue_message set alone_at = 1 where id = %s", [raw])
     assert not waits(session)
     assert take_alone(session) is None
 
 
-def test_those_that_were_lost_least_come_first(session: Session) -> None:
+def test_messages_with_the_fewest_losses_come_first(session: Session) -> None:
     poison = quarantined(session)
     assert die_alone_with(session).id == poison
     innocent = quarantined(session)
     assert [take_alone(session).id for _ in range(2)] == [innocent, poison]
 
 
-def test_one_that_is_due_later_waits(session: Session) -> None:
+def test_a_scheduled_message_waits(session: Session) -> None:
     session.set_clock(NOON)
     message_id = quarantined(session)
     assert session.ids("pgqueue_message_reschedule", ids=[message_id], dequeue_at=NOON + 10) == [message_id]
@@ -71,7 +71,7 @@ def test_one_that_is_due_later_waits(session: Session) -> None:
 @pytest.mark.parametrize(
     "others", [{"queues": ["other"]}, {"exclude_queues": ["default"]}, {"queues": []}], ids=lambda o: next(iter(o))
 )
-def test_of_other_queues_it_takes_nothing(session: Session, others: Any) -> None:
+def test_it_takes_no_message_of_other_queues(session: Session, others: Any) -> None:
     quarantined(session)
     assert not waits(session, **others)
     assert take_alone(session, **others) is None
@@ -79,7 +79,7 @@ def test_of_other_queues_it_takes_nothing(session: Session, others: Any) -> None
     assert take_alone(session, queues=["default"]) is not None
 
 
-def test_a_paused_queue_is_passed_over(session: Session) -> None:
+def test_a_paused_queue_is_skipped(session: Session) -> None:
     quarantined(session)
     session.call("pgqueue_queue_pause", queue="default")
     assert not waits(session)
@@ -114,7 +114,7 @@ def test_the_interval_of_a_channel_holds(session: Session) -> None:
     assert channel(session).release_at == NOON + 2000
 
 
-def test_an_ordinary_message_of_the_channel_waits_for_one_that_runs_alone(session: Session) -> None:
+def test_an_ordinary_message_waits_for_a_quarantined_one_of_its_channel(session: Session) -> None:
     set_channel(session, max_concurrency=1)
     quarantined(session, channel="acme")
     session.dequeue(1, tasks=True)
@@ -125,7 +125,7 @@ def test_an_ordinary_message_of_the_channel_waits_for_one_that_runs_alone(sessio
     assert session.take(tasks=True).id == waiting
 
 
-def test_a_channel_that_nobody_knows_any_more_is_counted_when_it_is_known_again(session: Session) -> None:
+def test_a_deleted_channel_is_counted_again_when_it_is_recreated(session: Session) -> None:
     message_id = quarantined(session, channel="acme")
     session.rows("delete from pgqueue_lane; delete from pgqueue_arrival; delete from pgqueue_channel")
     assert take_alone(session).id == message_id
@@ -134,7 +134,7 @@ def test_a_channel_that_nobody_knows_any_more_is_counted_when_it_is_known_again(
     assert drifted(session) == []
 
 
-def test_two_that_look_at_a_time_take_one_each_and_wait_for_nobody(connect: Connect) -> None:
+def test_two_concurrent_calls_take_one_message_each_without_waiting(connect: Connect) -> None:
     first, second = connect(autocommit=False), connect()
     ids = [quarantined(second), quarantined(second)]
     second.rows("set lock_timeout = '1s'")
@@ -142,7 +142,7 @@ def test_two_that_look_at_a_time_take_one_each_and_wait_for_nobody(connect: Conn
     assert take_alone(second) is None
 
 
-def test_one_that_is_cancelled_leaves_the_queue_with_its_own_time(session: Session) -> None:
+def test_a_cancelled_message_leaves_the_queue_with_its_own_time(session: Session) -> None:
     session.set_clock(NOON)
     message_id = quarantined(session, dequeue_at=NOON - 5)
     assert session.ids("pgqueue_message_cancel", ids=[message_id]) == [message_id]

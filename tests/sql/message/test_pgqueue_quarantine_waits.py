@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_it_says_what_a_dequeue_would_find(session: Session) -> None:
+def test_it_returns_whether_a_dequeue_would_find_a_message(session: Session) -> None:
     assert not waits(session)
     quarantined(session)
     assert waits(session)

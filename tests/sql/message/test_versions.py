@@ -28,12 +28,12 @@ def worker(session: Session, name: str, version: str | None, **columns: Any) -> 
     session.call("pgqueue_worker_version", id=name, version=version)
 
 
-def test_a_message_has_none_unless_it_is_given(session: Session) -> None:
+def test_a_message_has_no_version_by_default(session: Session) -> None:
     assert version(session, session.create(task="t")) is None
     assert version(session, session.create(task="t", version="2")) == "2"
 
 
-def test_every_door_takes_it(session: Session) -> None:
+def test_every_enqueue_function_takes_a_version(session: Session) -> None:
     shared = {"content": CONTENT, "task": "t", "version": "2"}
     assert version(session, session.call("pgqueue_message_create_unique", unique_key="k", **shared)[0].p_id) == "2"
     assert version(session, session.value("pgqueue_message_create_after", after_ids=[1], **shared)) == "2"
@@ -45,7 +45,7 @@ def test_every_door_takes_it(session: Session) -> None:
     assert [version(session, one) for one in (alike, *many, *plain)] == ["2"] * 4
 
 
-def test_a_published_task_has_it_and_a_raw_message_has_not(session: Session) -> None:
+def test_a_published_task_has_a_version_and_a_raw_message_has_none(session: Session) -> None:
     session.call("pgqueue_exchange_declare", name="orders")
     session.call("pgqueue_binding_declare", exchange="orders", pattern="#", queue="a")
     session.call("pgqueue_binding_declare", exchange="orders", pattern="#", queue="b", task="t")
@@ -53,7 +53,7 @@ def test_a_published_task_has_it_and_a_raw_message_has_not(session: Session) -> 
     assert {one.p_queue: version(session, one.p_id) for one in published} == {"a": None, "b": "2"}
 
 
-def test_a_schedule_has_that_of_the_worker_that_fires_it(session: Session) -> None:
+def test_a_scheduled_message_has_the_version_of_its_worker(session: Session) -> None:
     session.set_clock(NOON)
     session.call("pgqueue_schedule_declare", name="s", task="t", next_at=NOON, interval_ms=1000)
     [fired] = session.ids(
@@ -62,7 +62,7 @@ def test_a_schedule_has_that_of_the_worker_that_fires_it(session: Session) -> No
     assert (session.message(fired).version, session.message(fired).max_lost) == ("3", 4)
 
 
-def test_enqueued_again_it_has_that_of_the_deploy_that_asks(session: Session) -> None:
+def test_a_message_enqueued_again_has_the_version_of_the_caller(session: Session) -> None:
     message_id = session.create(task="t", version="1")
     held = session.take(tasks=True, worker="w")
     session.call("pgqueue_message_fail", id=message_id, attempt=held.attempt, worker="w", error="oh")
@@ -71,7 +71,7 @@ def test_enqueued_again_it_has_that_of_the_deploy_that_asks(session: Session) ->
     assert version(session, again) == "2"
 
 
-def test_one_that_replaces_another_replaces_its_version(session: Session) -> None:
+def test_replacing_a_message_replaces_its_version(session: Session) -> None:
     shared = {"content": CONTENT, "task": "t", "unique_key": "k"}
     [[first, _]] = session.call("pgqueue_message_create_unique", version="1", **shared)
     session.call("pgqueue_message_create_unique", version="2", on_conflict="keep", **shared)
@@ -81,7 +81,7 @@ def test_one_that_replaces_another_replaces_its_version(session: Session) -> Non
     assert version(session, first) == "2"
 
 
-def test_a_version_is_short(session: Session) -> None:
+def test_a_long_version_is_refused(session: Session) -> None:
     session.create(task="t", version="x" * 100)
     with pytest.raises(psycopg.errors.CheckViolation):
         session.create(task="t", version="x" * 101)
@@ -122,7 +122,7 @@ def park(session: Session, *message_ids: int, **parameters: Any) -> None:
     )
 
 
-def test_what_is_left_to_others_is_parked_and_never_counts_as_unknown(session: Session) -> None:
+def test_a_message_for_a_later_version_is_parked_and_never_unknown(session: Session) -> None:
     session.set_clock(NOON)
     worker(session, "old", "1")
     session.call("pgqueue_worker_lacks", id="old", lacks=["t"])
@@ -138,7 +138,7 @@ def test_what_is_left_to_others_is_parked_and_never_counts_as_unknown(session: S
     assert session.take(tasks=True).id == message_id
 
 
-def test_what_is_left_to_others_can_be_cancelled(session: Session) -> None:
+def test_a_message_for_a_later_version_can_be_cancelled(session: Session) -> None:
     session.set_clock(NOON)
     message_id = session.create(task="t", version="2")
     park(session, message_id)
@@ -147,7 +147,7 @@ def test_what_is_left_to_others_can_be_cancelled(session: Session) -> None:
     assert (end.status, end.dequeue_at) == ("cancelled", NOON)
 
 
-def test_only_workers_of_its_version_are_woken(connect: Connect) -> None:
+def test_only_workers_of_the_version_are_woken(connect: Connect) -> None:
     session = connect()
     listener = Listener(connect(), *(f"pgqueue_{name}" for name in ("older", "none", "same", "later")))
     for name, its in (("old", "1"), ("older", "1"), ("none", None), ("same", "2"), ("later", "10")):

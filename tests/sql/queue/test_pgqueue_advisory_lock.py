@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
 
 
-def test_one_has_it_until_the_end_of_its_transaction(connect: Connect) -> None:
+def test_a_session_holds_the_lock_until_its_transaction_ends(connect: Connect) -> None:
     one, other = connect(autocommit=False), connect()
     assert one.value("pgqueue_advisory_lock", what="x") is True
     assert one.value("pgqueue_advisory_lock", what="x") is True, "once more is no wait"
@@ -22,7 +22,7 @@ def test_one_has_it_until_the_end_of_its_transaction(connect: Connect) -> None:
     assert other.value("pgqueue_advisory_lock", what="x") is True
 
 
-def test_several_share_it(connect: Connect) -> None:
+def test_several_sessions_share_the_lock(connect: Connect) -> None:
     one, other = connect(autocommit=False), connect()
     assert one.value("pgqueue_advisory_lock", what="x", shared=True) is True
     assert other.value("pgqueue_advisory_lock", what="x", shared=True) is True
@@ -31,7 +31,7 @@ def test_several_share_it(connect: Connect) -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("setting", "wait_ms"), [("lock_timeout = 0", 20), ("statement_timeout = '2s'", 2**31 - 1)])
-def test_it_is_not_waited_for_without_an_end(connect: Connect, setting: str, wait_ms: int, *, shared: bool) -> None:
+def test_the_wait_for_the_lock_is_bounded(connect: Connect, setting: str, wait_ms: int, *, shared: bool) -> None:
     one, other = connect(autocommit=False), connect(autocommit=False)
     one.call("pgqueue_advisory_lock", what="x")
     other.rows(f"set local {setting}")
@@ -40,7 +40,7 @@ def test_it_is_not_waited_for_without_an_end(connect: Connect, setting: str, wai
     other.create("the transaction goes on")
 
 
-def test_who_waits_gets_it_when_it_is_free(connect: Connect) -> None:
+def test_a_waiting_session_gets_the_lock_when_it_is_free(connect: Connect) -> None:
     one, other = connect(autocommit=False), connect()
     one.call("pgqueue_advisory_lock", what="x")
 

@@ -40,11 +40,11 @@ def flood(session: Session, number: int, **expressions: Any) -> None:
     )
 
 
-def test_an_empty_queue_has_none(session: Session) -> None:
+def test_an_empty_queue_has_no_backlog(session: Session) -> None:
     assert both(session) == (0, None, 0)
 
 
-def test_it_counts_what_is_ready_and_says_how_long_the_first_waits(session: Session) -> None:
+def test_it_counts_ready_messages_and_returns_the_wait_of_the_first(session: Session) -> None:
     for priority, queue, age in ((5, "default", 10), (0, "mail", 3000), (0, "mail", 20), (-5, "default", 30)):
         session.set_clock(NOON - age)
         session.create(task="t", priority=priority, queue=queue)
@@ -54,7 +54,7 @@ def test_it_counts_what_is_ready_and_says_how_long_the_first_waits(session: Sess
     assert backlog(session, "nowhere") == (0, None, 0)
 
 
-def test_what_is_scheduled_counts_when_it_is_due_though_no_worker_has_seen_that(session: Session) -> None:
+def test_a_scheduled_message_counts_when_it_is_due_before_any_dequeue(session: Session) -> None:
     session.create(task="t", dequeue_at=NOON + 500)
     assert both(session) == (0, None, 0)
     session.set_clock(NOON + 700)
@@ -67,7 +67,7 @@ def test_a_historical_time_is_no_long_wait(session: Session) -> None:
     assert both(session) == (1, 70, 0)
 
 
-def test_raw_messages_and_paused_queues_are_no_work_for_workers(session: Session) -> None:
+def test_raw_messages_and_paused_queues_are_not_counted(session: Session) -> None:
     session.create()
     session.create(task="t", queue="mail")
     session.create(task="t", queue="mail", channel="acme")
@@ -75,7 +75,7 @@ def test_raw_messages_and_paused_queues_are_no_work_for_workers(session: Session
     assert both(session) == (0, None, 0)
 
 
-def test_what_runs_is_told_apart_and_what_has_lost_its_worker_is_ready_again(session: Session) -> None:
+def test_running_messages_are_counted_apart_and_lost_ones_are_ready(session: Session) -> None:
     for lock_ms in (1000, 2000):
         session.create(task="t")
         session.take(tasks=True, lock_ms=lock_ms)
@@ -109,7 +109,7 @@ class TestAChannel:
         assert both(session)[0] == 1
 
 
-def test_what_waits_for_others_counts_when_somebody_has_to_look(session: Session) -> None:
+def test_a_message_with_dependencies_counts_when_a_check_is_due(session: Session) -> None:
     first = session.create(task="t", dequeue_at=NOON + 900_000)
     session.value("pgqueue_message_create_after", after_ids=[first], content=1, task="t")
     assert both(session)[0] == 1
@@ -195,7 +195,7 @@ class TestNothingHides:
         flood(session, 1, queue="'z'", in_line=False)
         assert backlog(session) == backlog(session, "z") == (1, 0, 0)
 
-    def test_many_raw_messages_that_are_held(self, session: Session) -> None:
+    def test_many_locked_raw_messages(self, session: Session) -> None:
         flood(session, 10_000, task="null")
         session.dequeue(10_000, lock_ms=1000)
         session.create(task="t")
@@ -230,7 +230,7 @@ def test_parked_messages_count_once_for_each_task(session: Session) -> None:
     assert both(session)[0] == 2
 
 
-def test_one_that_is_left_to_a_later_version_has_not_waited(session: Session) -> None:
+def test_a_message_for_a_later_version_counts_no_waiting_time(session: Session) -> None:
     session.create(task="t", version="2")
     [taken] = session.dequeue(1, worker="w1", tasks=True)
     session.ids("pgqueue_message_park", **tokens([taken]), reasons=["later"], unknown=False)

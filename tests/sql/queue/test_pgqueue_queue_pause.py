@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("chosen", [{}, {"queues": ["mail"]}, {"queues": ["mail"], "exclude_queues": None}])
-def test_nothing_is_dequeued_from_it(session: Session, chosen: dict[str, Any]) -> None:
+def test_nothing_is_dequeued_from_a_paused_queue(session: Session, chosen: dict[str, Any]) -> None:
     session.create(queue="mail")
     session.call("pgqueue_queue_pause", queue="mail")
     assert session.dequeue(10, **chosen) == []
 
 
-def test_floors_are_no_way_in(session: Session) -> None:
+def test_floors_do_not_bypass_the_pause(session: Session) -> None:
     session.create(queue="mail")
     session.create("maps", queue="maps")
     session.call("pgqueue_queue_pause", queue="mail")
@@ -32,7 +32,7 @@ def test_floors_are_no_way_in(session: Session) -> None:
     assert [message.content for message in session.dequeue(10, **floors)] == ["maps"]
 
 
-def test_what_runs_goes_on_and_what_comes_waits(session: Session) -> None:
+def test_running_messages_go_on_and_new_ones_wait(session: Session) -> None:
     session.create(queue="mail")
     held = session.take()
     session.call("pgqueue_queue_pause", queue="mail")
@@ -42,7 +42,7 @@ def test_what_runs_goes_on_and_what_comes_waits(session: Session) -> None:
     assert len(session.messages()) == 1
 
 
-def test_idle_consumers_may_sleep_although_messages_are_ready_in_it(session: Session) -> None:
+def test_consumers_may_sleep_although_a_paused_queue_has_ready_messages(session: Session) -> None:
     session.set_clock(NOON)
     session.create(queue="mail", dequeue_at=NOON - 5)
     session.create(queue="maps", dequeue_at=NOON + 5)
@@ -51,7 +51,7 @@ def test_idle_consumers_may_sleep_although_messages_are_ready_in_it(session: Ses
     assert session.value("pgqueue_message_next_at", queues=["mail"]) is None
 
 
-def test_who_paused_it_first_and_when_is_kept(session: Session) -> None:
+def test_the_first_author_and_time_are_kept(session: Session) -> None:
     session.set_clock(NOON)
     session.call("pgqueue_queue_pause", queue="mail", by="anna")
     session.set_clock(NOON + 1000)
@@ -60,6 +60,6 @@ def test_who_paused_it_first_and_when_is_kept(session: Session) -> None:
     assert tuple(row) == ("mail", NOON, "anna")
 
 
-def test_who_does_not_say_is_the_user_of_the_database(session: Session) -> None:
+def test_the_default_author_is_the_user_of_the_database(session: Session) -> None:
     session.call("pgqueue_queue_pause", queue="mail")
     assert session.one("select paused_by = current_user from pgqueue_queue")

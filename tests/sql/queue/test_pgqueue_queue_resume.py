@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_what_waited_is_dequeued_in_its_order_and_what_was_not_paused_is_not_resumed(session: Session) -> None:
+def test_waiting_messages_are_dequeued_in_order_and_only_a_paused_queue_is_resumed(session: Session) -> None:
     session.create_batch(3, queue="mail")
     assert session.value("pgqueue_queue_resume", queue="mail") is False
     session.call("pgqueue_queue_pause", queue="mail")
@@ -20,7 +20,7 @@ def test_what_waited_is_dequeued_in_its_order_and_what_was_not_paused_is_not_res
     assert [message.content for message in session.dequeue(10)] == [0, 1, 2]
 
 
-def test_it_can_be_paused_again(session: Session) -> None:
+def test_a_resumed_queue_can_be_paused_again(session: Session) -> None:
     session.create(queue="mail")
     session.call("pgqueue_queue_pause", queue="mail", by="anna")
     session.value("pgqueue_queue_resume", queue="mail")
@@ -29,7 +29,7 @@ def test_it_can_be_paused_again(session: Session) -> None:
     assert session.one("select paused_by from pgqueue_queue") == "bert"
 
 
-def test_a_sleeping_worker_is_woken_for_it(connect: Connect) -> None:
+def test_a_sleeping_worker_is_woken_for_a_resumed_queue(connect: Connect) -> None:
     operator, listener = connect(), Listener(connect(), "pgqueue_a")
     operator.call("pgqueue_queue_pause", queue="mail")
     see(operator, "a", asleep_ms=60_000)

@@ -41,7 +41,7 @@ def schedule(session: Session, name: str = "report") -> Any:
     return found
 
 
-def test_it_is_a_row_with_all_that_was_said(session: Session) -> None:
+def test_a_schedule_is_a_row_with_all_given_values(session: Session) -> None:
     declare(session, args=["x"], **SAID)
     row = schedule(session)
     assert {name: getattr(row, name) for name in SAID} == SAID
@@ -68,7 +68,7 @@ def test_the_defaults_are_those_of_a_plain_task(session: Session) -> None:
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_is_not_the_rule_changes_without_moving_the_next_slot(session: Session, change: dict[str, Any]) -> None:
+def test_values_beside_the_rule_change_without_moving_the_next_slot(session: Session, change: dict[str, Any]) -> None:
     declare(session, **SAID)
     before = schedule(session)
     declare(session, **{**SAID, **change, "next_at": NOON + HOUR})
@@ -78,7 +78,7 @@ def test_what_is_not_the_rule_changes_without_moving_the_next_slot(session: Sess
 @pytest.mark.parametrize(
     "change", [{"cron": "5 9 * * *"}, {"timezone": "UTC"}, {"cron": None, "interval_ms": HOUR}], ids=str
 )
-def test_another_rule_has_another_next_slot(session: Session, change: dict[str, Any]) -> None:
+def test_a_new_rule_moves_the_next_slot(session: Session, change: dict[str, Any]) -> None:
     session.set_clock(NOON - 1)
     declare(session, **SAID)
     before = schedule(session)
@@ -86,7 +86,7 @@ def test_another_rule_has_another_next_slot(session: Session, change: dict[str, 
     assert schedule(session) == before._replace(**change, next_at=NOON + HOUR)
 
 
-def test_what_is_due_by_the_old_rule_comes_first(session: Session) -> None:
+def test_slots_due_by_the_old_rule_come_first(session: Session) -> None:
     session.set_clock(NOON)
     declare(session, **SAID)
     before = schedule(session)
@@ -99,7 +99,7 @@ def test_what_is_due_by_the_old_rule_comes_first(session: Session) -> None:
     assert schedule(session) == before._replace(**change, next_at=NOON + HOUR)
 
 
-def test_a_living_worker_that_declares_what_is_there_keeps_it(session: Session) -> None:
+def test_the_declaration_of_a_living_worker_keeps_the_schedule(session: Session) -> None:
     session.set_clock(NOON)
     for worker in ("old", "new"):
         see(session, worker)
@@ -116,7 +116,7 @@ def test_a_living_worker_that_declares_what_is_there_keeps_it(session: Session) 
     assert declare(session, worker="old") is False
 
 
-def test_one_worker_with_other_code_has_changed_its_mind(session: Session) -> None:
+def test_a_worker_with_new_code_changes_its_own_declaration(session: Session) -> None:
     session.set_clock(NOON)
     see(session, "one")
     declare(session, worker="one", next_at=NOON + HOUR)
@@ -124,21 +124,21 @@ def test_one_worker_with_other_code_has_changed_its_mind(session: Session) -> No
     assert schedule(session).task == "shop.tasks.other"
 
 
-def test_the_next_slot_of_a_known_rule_is_left_to_those_who_fire(session: Session) -> None:
+def test_declaring_a_known_rule_does_not_move_the_next_slot(session: Session) -> None:
     """It may be in the past: a worker that starts must not jump over what was missed."""
     declare(session, next_at=NOON - 5 * HOUR)
     declare(session, next_at=NOON)
     assert schedule(session).next_at == NOON - 5 * HOUR
 
 
-def test_a_paused_one_stays_paused(session: Session) -> None:
+def test_a_paused_schedule_stays_paused(session: Session) -> None:
     declare(session)
     session.rows("update pgqueue_schedule set paused_at = now()")
     declare(session, interval_ms=2 * HOUR)
     assert schedule(session).paused_at is not None
 
 
-def test_one_that_was_made_by_hand_is_taken_over(session: Session) -> None:
+def test_a_schedule_made_by_hand_becomes_declared(session: Session) -> None:
     session.rows(
         "insert into pgqueue_schedule (name, task, next_at, interval_ms) values ('report', 'shop.tasks.report', 5, %s)",
         [HOUR],
@@ -148,14 +148,14 @@ def test_one_that_was_made_by_hand_is_taken_over(session: Session) -> None:
     assert (schedule(session).declared, schedule(session).next_at) == (True, 5)
 
 
-def test_what_has_not_changed_is_not_written(session: Session) -> None:
+def test_an_unchanged_declaration_writes_nothing(session: Session) -> None:
     declare(session, **SAID)
     before = session.one("select ctid from pgqueue_schedule")
     declare(session, **SAID)
     assert session.one("select ctid from pgqueue_schedule") == before
 
 
-def test_eight_at_the_same_time_make_one(connect: Connect) -> None:
+def test_eight_concurrent_declarations_make_one_schedule(connect: Connect) -> None:
     sessions = [connect() for _ in range(8)]
     for number in range(10):
         concurrently([partial(declare, each, f"report {number}") for each in sessions])
@@ -173,12 +173,12 @@ def test_eight_at_the_same_time_make_one(connect: Connect) -> None:
     ],
     ids=str,
 )
-def test_a_schedule_that_can_not_be_is_refused(session: Session, wrong: dict[str, Any], constraint: str) -> None:
+def test_an_invalid_schedule_is_refused(session: Session, wrong: dict[str, Any], constraint: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match=constraint):
         declare(session, **wrong)
 
 
-def test_it_is_found_by_its_name_among_thousands(connect: Connect) -> None:
+def test_a_schedule_is_found_by_its_name_among_thousands(connect: Connect) -> None:
     session = connect()
     call = "select pgqueue_schedule_declare('report 7', 'shop.tasks.report', 5, p_interval_ms => 9)"
     session.rows("""

@@ -50,7 +50,7 @@ def used(session: Session) -> list[tuple[int, int | None]]:
     return [tuple(row) for row in session.rows("select slot_at, message_id from pgqueue_schedule_slot order by 1")]
 
 
-def test_each_slot_becomes_a_message_as_the_schedule_says(session: Session) -> None:
+def test_each_slot_becomes_a_message_with_the_values_of_the_schedule(session: Session) -> None:
     session.set_clock(NOON + 5)
     make(session, content={"args": [1], "kwargs": {}}, queue="mail", priority=7, max_attempts=3)
     ids = fire(session, NOON - HOUR, NOON)
@@ -66,7 +66,7 @@ def test_each_slot_becomes_a_message_as_the_schedule_says(session: Session) -> N
     assert next_at(session) == NOON + HOUR
 
 
-def test_what_is_made_up_for_goes_ahead_of_nobody(session: Session) -> None:
+def test_messages_of_missed_slots_do_not_overtake_others(session: Session) -> None:
     session.set_clock(NOON - 5)
     fresh = session.create("fresh", queue="default")
     session.set_clock(NOON)
@@ -83,13 +83,13 @@ def test_a_slot_that_lies_ahead_has_its_own_time(session: Session) -> None:
     assert session.messages()[0].dequeue_at == NOON
 
 
-def test_without_slots_only_the_time_goes_on(session: Session) -> None:
+def test_without_slots_only_the_next_time_changes(session: Session) -> None:
     make(session)
     assert fire(session) == []
     assert (session.messages(), next_at(session)) == ([], NOON + HOUR)
 
 
-def test_a_slot_is_used_once_even_if_the_time_is_put_back(session: Session) -> None:
+def test_a_slot_is_used_once_even_if_the_time_is_set_back(session: Session) -> None:
     make(session)
     [message_id] = fire(session, NOON)
     session.rows("update pgqueue_schedule set next_at = %s", [NOON - HOUR])
@@ -98,20 +98,20 @@ def test_a_slot_is_used_once_even_if_the_time_is_put_back(session: Session) -> N
     assert next_at(session) == NOON + HOUR
 
 
-def test_who_is_late_changes_nothing(session: Session) -> None:
+def test_a_call_with_an_outdated_time_changes_nothing(session: Session) -> None:
     make(session, next_at=NOON + HOUR)
     assert fire(session, NOON) == []
     assert (session.messages(), used(session), next_at(session)) == ([], [], NOON + HOUR)
 
 
-def test_what_is_paused_or_unknown_is_not_fired(session: Session) -> None:
+def test_paused_and_unknown_schedules_are_not_fired(session: Session) -> None:
     make(session)
     session.rows("update pgqueue_schedule set paused_at = now()")
     assert fire(session, NOON) == fire(session, NOON, name="unknown") == []
     assert (session.messages(), next_at(session)) == ([], NOON)
 
 
-def test_slots_of_long_ago_are_forgotten(session: Session) -> None:
+def test_old_slots_are_deleted(session: Session) -> None:
     make(session)
     make(session, "other")
     fire(session, NOON)
@@ -124,7 +124,7 @@ def test_slots_of_long_ago_are_forgotten(session: Session) -> None:
     assert [slot for slot, _ in used(session)] == [NOON, NOON + HOUR, later, later + 1], "one is the other's"
 
 
-def test_of_a_short_interval_the_last_ten_thousand_are_remembered(session: Session) -> None:
+def test_the_last_ten_thousand_slots_of_a_short_interval_are_kept(session: Session) -> None:
     make(session, interval_ms=1000)
     fire(session, NOON)
     later = NOON + 10_000 * 1000
@@ -165,7 +165,7 @@ def test_with_a_key_a_slot_makes_one_message_while_the_key_is_held(session: Sess
         ("replace", {"args": [], "kwargs": {}}, NOON, {"schedule": "report", "slot": NOON}),
     ],
 )
-def test_who_waits_with_the_key_is_treated_as_the_policy_says(
+def test_the_policy_decides_what_happens_to_a_waiting_holder_of_the_key(
     session: Session, on_conflict: str, content: Any, at: int, headers: Any
 ) -> None:
     session.set_clock(NOON)
@@ -185,7 +185,7 @@ def test_until_started_a_slot_is_enqueued_beside_the_message_that_runs(session: 
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_key_that_is_just_being_taken_is_not_waited_for_and_the_slot_stays(connect: Connect, commits: bool) -> None:
+def test_an_uncommitted_key_is_not_waited_for_and_the_slot_stays(connect: Connect, commits: bool) -> None:
     worker, producer = connect(), connect(autocommit=False)
     make(worker)
     producer.call("pgqueue_message_create_unique", unique_key="k", content="by hand")
@@ -207,7 +207,7 @@ def test_the_smallest_and_the_largest_time_are_times_like_others(session: Sessio
 # At the same time
 
 
-def test_of_eight_that_fire_a_slot_at_the_same_time_one_does(connect: Connect) -> None:
+def test_of_eight_concurrent_calls_one_fires_the_slot(connect: Connect) -> None:
     sessions = [connect() for _ in range(8)]
     make(sessions[0])
     for number in range(25):
@@ -219,7 +219,7 @@ def test_of_eight_that_fire_a_slot_at_the_same_time_one_does(connect: Connect) -
     assert used(sessions[0]) == [(message.headers["slot"], message.id) for message in messages]
 
 
-def test_without_the_row_lock_the_slot_s_key_would_still_hold(connect: Connect) -> None:
+def test_the_primary_key_of_the_slot_holds_without_the_row_lock(connect: Connect) -> None:
     """Each thinks that the time is still there, as if somebody had put it back in between."""
     sessions = [connect() for _ in range(8)]
     make(sessions[0])
@@ -233,7 +233,7 @@ def test_without_the_row_lock_the_slot_s_key_would_still_hold(connect: Connect) 
     assert len(sessions[0].messages()) == len(used(sessions[0])) == 1
 
 
-def test_nobody_waits_for_who_fires(connect: Connect) -> None:
+def test_a_session_does_not_wait_for_one_that_fires(connect: Connect) -> None:
     first, second = connect(autocommit=False), connect()
     make(second)
     fire(first, NOON)
@@ -245,7 +245,7 @@ def test_nobody_waits_for_who_fires(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
-def test_in_a_stricter_transaction_a_slot_used_meanwhile_is_a_clean_error(
+def test_under_stricter_isolation_a_slot_used_meanwhile_is_a_serialization_failure(
     connect: Connect, level: IsolationLevel
 ) -> None:
     strict, other = connect(autocommit=False), connect()

@@ -20,7 +20,7 @@ def names(session: Session) -> list[str]:
     return session.column("select distinct name from pgqueue_schedule_slot order by 1")
 
 
-def test_slots_of_deleted_schedules_go_and_those_of_living_ones_stay(session: Session) -> None:
+def test_only_slots_of_deleted_schedules_are_deleted(session: Session) -> None:
     for name in ("a", "b", "c", "d"):
         make(session, name)
         fire(session, NOON, NOON + 1, NOON + 2, name=name)
@@ -31,7 +31,7 @@ def test_slots_of_deleted_schedules_go_and_those_of_living_ones_stay(session: Se
     assert session.value("pgqueue_schedule_prune") == 0
 
 
-def test_many_at_once_forget_each_slot_once_and_wait_for_nobody(connect: Connect) -> None:
+def test_concurrent_calls_delete_each_slot_once_without_waiting(connect: Connect) -> None:
     sessions = [connect() for _ in range(6)]
     sessions[0].rows("insert into pgqueue_schedule_slot (name, slot_at) select n % 7, n from generate_series(1, 700) n")
     for session in sessions:
@@ -52,7 +52,7 @@ def test_a_slot_that_is_being_fired_stays(connect: Connect) -> None:
     firing.rollback()
 
 
-def test_what_workers_declared_that_are_gone_is_forgotten(session: Session) -> None:
+def test_declarations_of_dead_workers_are_deleted(session: Session) -> None:
     session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('alive', 1, 1, 'h')")
     session.rows("insert into pgqueue_schedule_declaration values (1, 's', 'alive'), (1, 's', 'gone')")
     session.value("pgqueue_schedule_prune")

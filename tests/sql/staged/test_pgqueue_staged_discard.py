@@ -21,14 +21,14 @@ def left(session: Session) -> list[int]:
     return [batch.int for batch in session.column("select batch from pgqueue_staged order by batch")]
 
 
-def test_a_run_that_failed_is_forgotten_and_others_stay(session: Session) -> None:
+def test_rows_of_a_failed_run_are_deleted_and_others_stay(session: Session) -> None:
     stage(session, 1)
     stage(session, 2)
     session.value("pgqueue_staged_discard", batch=UUID(int=1))
     assert left(session) == [2]
 
 
-def test_what_was_never_ended_is_forgotten_after_a_week(session: Session) -> None:
+def test_rows_of_an_unfinished_run_are_deleted_after_a_week(session: Session) -> None:
     stage(session, 1, days=8)
     stage(session, 2, days=6)
     session.value("pgqueue_staged_discard")

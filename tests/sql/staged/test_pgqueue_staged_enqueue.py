@@ -42,7 +42,7 @@ def staged(session: Session) -> int:
     return number
 
 
-def test_rows_become_messages_and_the_ledger_says_so(session: Session) -> None:
+def test_rows_become_messages_and_the_ledger_records_the_run(session: Session) -> None:
     token = stage(session, queue="mail", task="shop.tasks.send", priority=7, dequeue_at=5, headers='{"a": 1}')
     assert enqueue(session, token) == 3
     assert [m.content for m in session.messages()] == [0, 1, 2]
@@ -54,14 +54,14 @@ def test_rows_become_messages_and_the_ledger_says_so(session: Session) -> None:
     assert staged(session) == 0
 
 
-def test_a_run_that_is_in_the_ledger_writes_nothing_and_is_tidied_up(session: Session) -> None:
+def test_a_run_in_the_ledger_enqueues_nothing_and_its_rows_are_deleted(session: Session) -> None:
     enqueue(session, stage(session))
     assert enqueue(session, stage(session)) is None
     assert len(session.messages()) == 3
     assert staged(session) == 0
 
 
-def test_what_spark_did_not_count_is_forgotten(session: Session) -> None:
+def test_rows_that_spark_did_not_count_are_deleted(session: Session) -> None:
     speculative, counted = stage(session), stage(session)
     other = stage(session, batch=UUID(int=2))
     assert enqueue(session, counted) == 3
@@ -120,7 +120,7 @@ def test_more_keys_than_one_call_takes(session: Session) -> None:
     assert session.one("select count(distinct unique_key) from pgqueue_message") == 5001
 
 
-def test_of_two_who_enqueue_the_same_run_at_once_one_does(connect: Connect) -> None:
+def test_of_two_concurrent_enqueues_of_a_run_one_succeeds(connect: Connect) -> None:
     one, other = connect(), connect()
     first, second = stage(one), stage(other)
     answers = concurrently([lambda: enqueue(one, first), lambda: enqueue(other, second)])

@@ -23,13 +23,13 @@ def today(session: Session, days: int = 0) -> str:
     return name
 
 
-def test_an_attempt_stands_in_the_partition_of_the_day_on_which_it_ended(session: Session) -> None:
+def test_an_attempt_is_in_the_partition_of_the_day_of_its_end(session: Session) -> None:
     assert partition_of(session, end_one(session)) == today(session)
     tomorrow = session.one("select pgqueue_to_epoch(now()) + %s", [DAY_MS])
     assert partition_of(session, end_one(session, tomorrow)) == today(session, 1)
 
 
-def test_nothing_is_refused_for_want_of_a_partition(session: Session) -> None:
+def test_an_attempt_without_a_partition_goes_to_the_default_one(session: Session) -> None:
     for days in (-3650, 3650):
         at = session.one("select pgqueue_to_epoch(now()) + %s", [days * DAY_MS])
         assert partition_of(session, end_one(session, at)) == "pgqueue_attempt_default"
@@ -47,7 +47,7 @@ def test_a_status_that_is_not_in_the_glossary_is_refused(session: Session) -> No
         session.rows("update pgqueue_attempt set status = 'done'")
 
 
-def test_all_partitions_refuse_what_the_history_refuses(session: Session) -> None:
+def test_all_partitions_have_the_constraints_of_the_history(session: Session) -> None:
     """Partitions are made with the constraints of the table."""
     constraints = session.rows("""
         select c.conrelid, array_agg(pg_get_constraintdef(c.oid) order by pg_get_constraintdef(c.oid)) as definitions

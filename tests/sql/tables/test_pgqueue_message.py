@@ -32,7 +32,7 @@ def insert(session: Session, **columns: Any) -> int:
         {"worker": "w1", "locked_at": "2024-05-01"},
     ],
 )
-def test_a_lock_is_held_whole_or_not_at_all(session: Session, columns: dict[str, Any]) -> None:
+def test_lock_columns_are_all_set_or_all_null(session: Session, columns: dict[str, Any]) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match="lock_whole"):
         insert(session, **columns)
 
@@ -48,9 +48,7 @@ def test_a_lock_is_held_whole_or_not_at_all(session: Session, columns: dict[str,
         ({"awaited_id": 5}, "awaited_of_after"),
     ],
 )
-def test_what_no_function_could_understand_is_refused(
-    session: Session, columns: dict[str, Any], constraint: str
-) -> None:
+def test_invalid_rows_are_refused(session: Session, columns: dict[str, Any], constraint: str) -> None:
     with pytest.raises(psycopg.errors.CheckViolation, match=constraint):
         insert(session, **columns)
 

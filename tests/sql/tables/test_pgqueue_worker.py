@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 
-def test_a_worker_that_excludes_nothing_says_so_with_an_empty_list(session: Session) -> None:
+def test_a_worker_that_excludes_no_queue_has_an_empty_list(session: Session) -> None:
     session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('a', 1, 1, 'host')")
     [row] = session.rows("select queues, exclude_queues, asleep_until from pgqueue_worker")
     assert tuple(row) == (None, [], None)
 
 
-def test_workers_that_say_that_they_are_alive_wait_for_nobody(connect: Connect) -> None:
+def test_registrations_of_workers_do_not_wait_for_each_other(connect: Connect) -> None:
     first, second = connect(autocommit=False), connect(autocommit=False)
     for session, name in ((first, "a"), (second, "b")):
         session.rows("set lock_timeout = '100ms'")

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
 
 
-def test_the_name_says_when_the_session_began_because_process_numbers_come_again(connect: Connect) -> None:
+def test_the_name_has_the_start_of_the_session_because_pids_are_reused(connect: Connect) -> None:
     session = connect()
     begun = session.one("select extract(epoch from backend_start) from pg_stat_activity where pid = pg_backend_pid()")
     name = session.one("select pgqueue_session_worker()")
     assert name == f"session-{int(begun * 1_000_000):x}-{session.pid}"
 
 
-def test_a_consumer_without_a_name_holds_and_ends_messages_under_it_and_another_does_not(connect: Connect) -> None:
+def test_only_its_own_session_ends_messages_of_a_consumer_without_a_name(connect: Connect) -> None:
     session, other = connect(), connect()
     session.create()
     held = session.take()

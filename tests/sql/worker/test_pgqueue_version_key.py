@@ -59,5 +59,5 @@ def test_no_version_has_no_key(session: Session) -> None:
         ("a\n", False),
     ],
 )
-def test_what_a_version_may_be(value: object, possible: bool) -> None:
+def test_only_valid_versions_are_accepted(value: object, possible: bool) -> None:
     assert is_version(value) is possible

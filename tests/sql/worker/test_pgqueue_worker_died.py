@@ -25,7 +25,7 @@ def died(session: Session, worker: str = "dead", *, running: Iterable[Any] = (),
     )
 
 
-def test_what_it_had_only_claimed_goes_back_as_if_nothing_had_happened(session: Session) -> None:
+def test_claimed_messages_of_a_dead_worker_return_unchanged(session: Session) -> None:
     session.set_clock(NOON)
     ids = session.create_batch(4, task="t", max_attempts=1, dequeue_at=NOON - 5)
     before = session.messages()
@@ -36,7 +36,7 @@ def test_what_it_had_only_claimed_goes_back_as_if_nothing_had_happened(session: 
     assert [m.id for m in session.dequeue(4, tasks=True)] == ids
 
 
-def test_what_it_had_begun_is_lost_and_what_ran_is_to_blame(session: Session) -> None:
+def test_begun_messages_are_lost_and_running_ones_are_quarantined(session: Session) -> None:
     session.set_clock(NOON)
     session.create_batch(3, task="t", dequeue_at=NOON - 5)
     ran, over, claimed = session.dequeue(3, tasks=True, worker="dead")
@@ -49,7 +49,7 @@ def test_what_it_had_begun_is_lost_and_what_ran_is_to_blame(session: Session) ->
     assert session.history()[0].error_message == "worker dead died while it ran (loss 1 of 20)"
 
 
-def test_where_nobody_says_whether_it_ran_it_is_taken_to_have_run(session: Session) -> None:
+def test_a_message_of_unknown_running_state_counts_as_running(session: Session) -> None:
     session.create(task="t")
     held = session.take(tasks=True, worker="dead")
     assert session.value("pgqueue_worker_died", worker="dead", ids=[held.id], attempts=[1], running=None) == 1
@@ -57,7 +57,7 @@ def test_where_nobody_says_whether_it_ran_it_is_taken_to_have_run(session: Sessi
     assert message.alone_at is not None
 
 
-def test_called_again_it_finds_nothing(session: Session) -> None:
+def test_a_second_call_finds_nothing(session: Session) -> None:
     session.create_batch(2, task="t")
     held = session.dequeue(2, tasks=True, worker="dead")
     died(session, running=held[:1])
@@ -66,7 +66,7 @@ def test_called_again_it_finds_nothing(session: Session) -> None:
     assert (session.messages(), session.history()) == (before, history)
 
 
-def test_called_late_it_leaves_alone_what_others_have_taken_over(session: Session) -> None:
+def test_a_late_call_ignores_messages_that_others_took_over(session: Session) -> None:
     session.set_clock(NOON)
     session.create(task="t")
     held = session.take(tasks=True, worker="dead")
@@ -77,7 +77,7 @@ def test_called_late_it_leaves_alone_what_others_have_taken_over(session: Sessio
     assert session.value("pgqueue_message_complete", **token(other)) is True
 
 
-def test_an_older_attempt_of_the_same_message_is_not_taken_for_the_one_it_holds(session: Session) -> None:
+def test_an_older_attempt_is_not_confused_with_the_held_one(session: Session) -> None:
     session.create(task="t")
     first = session.take(tasks=True, worker="dead")
     session.call("pgqueue_message_defer", **token(first))
@@ -87,7 +87,7 @@ def test_an_older_attempt_of_the_same_message_is_not_taken_for_the_one_it_holds(
     assert (message.attempt, message.lost, message.worker) == (1, 0, None)
 
 
-def test_what_it_ended_before_it_died_stays_ended(session: Session) -> None:
+def test_messages_that_the_worker_ended_stay_ended(session: Session) -> None:
     session.create(task="t")
     held = session.take(tasks=True, worker="dead")
     session.call("pgqueue_message_complete", **token(held))
@@ -95,7 +95,7 @@ def test_what_it_ended_before_it_died_stays_ended(session: Session) -> None:
     assert [end.status for end in session.history()] == ["succeeded"]
 
 
-def test_it_waits_for_nobody(connect: Connect) -> None:
+def test_it_waits_for_no_row_lock(connect: Connect) -> None:
     other, session = connect(autocommit=False), connect()
     see(session, "dead")
     first, second = session.create_batch(2, task="t")
@@ -111,7 +111,7 @@ def test_it_waits_for_nobody(connect: Connect) -> None:
     assert session.column("select id from pgqueue_worker") == []
 
 
-def test_it_signs_the_worker_off(session: Session) -> None:
+def test_it_deletes_the_row_of_the_worker(session: Session) -> None:
     for name in ("dead", "living"):
         see(session, name)
     died(session)

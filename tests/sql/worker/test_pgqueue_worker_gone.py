@@ -15,14 +15,14 @@ def _workers(session: Session) -> list[str]:
     return session.column("select id from pgqueue_worker order by id")
 
 
-def test_who_signs_off_is_gone_and_the_others_stay(session: Session) -> None:
+def test_a_worker_that_signs_off_is_deleted_and_others_stay(session: Session) -> None:
     for name in ("a", "b"):
         see(session, name)
     session.call("pgqueue_worker_gone", id="a")
     assert _workers(session) == ["b"]
 
 
-def test_it_signs_off_those_that_died_without_a_word(session: Session) -> None:
+def test_workers_that_died_without_signing_off_are_deleted(session: Session) -> None:
     for name, seen in (("long silent", NOON - 600_001), ("just silent", NOON - 600_000), ("speaking", NOON)):
         session.set_clock(seen)
         see(session, name)
@@ -31,7 +31,7 @@ def test_it_signs_off_those_that_died_without_a_word(session: Session) -> None:
     assert _workers(session) == ["just silent", "speaking"]
 
 
-def test_how_long_is_silent_may_be_said(session: Session) -> None:
+def test_the_silence_limit_may_be_given(session: Session) -> None:
     session.set_clock(NOON)
     see(session, "a")
     session.set_clock(NOON + 1001)
@@ -39,7 +39,7 @@ def test_how_long_is_silent_may_be_said(session: Session) -> None:
     assert _workers(session) == []
 
 
-def test_who_has_announced_that_it_will_be_silent_stays(session: Session) -> None:
+def test_a_worker_with_an_announced_silence_stays(session: Session) -> None:
     session.set_clock(NOON - 700_000)
     see(session, "a")
     session.rows("update pgqueue_worker set silent_until = %s", [NOON + 1])

@@ -17,7 +17,7 @@ def lack(session: Session, *tasks: Any, of: str = "host-1") -> None:
     session.call("pgqueue_worker_lacks", id=of, lacks=list(tasks))
 
 
-def test_it_is_recorded_until_the_worker_lacks_nothing(session: Session) -> None:
+def test_the_list_is_recorded_until_the_worker_lacks_nothing(session: Session) -> None:
     see(session)
     assert worker(session).lacks is None
     lack(session, "a", "b")
@@ -36,7 +36,7 @@ def test_a_task_that_it_knows_and_whose_arguments_it_cannot_take_is_recorded_apa
     assert worker(session).refuses is None
 
 
-def test_what_is_recorded_already_is_not_written_again(session: Session) -> None:
+def test_an_unchanged_list_is_not_written_again(session: Session) -> None:
     version = "select xmin::text from pgqueue_worker"
     see(session)
     lack(session, "a")
@@ -53,14 +53,14 @@ def test_the_first_fifty_are_stored(session: Session) -> None:
     assert worker(session).refuses == [f"t{n:02}" for n in range(50)]
 
 
-def test_a_worker_without_a_row_gets_none(session: Session) -> None:
+def test_a_worker_without_a_row_gets_no_row(session: Session) -> None:
     see(session)
     lack(session, "a", of="another")
     assert worker(session).lacks is None
 
 
 @pytest.mark.parametrize("column", ["lacks", "refuses"])
-def test_a_list_without_an_end_is_refused(session: Session, column: str) -> None:
+def test_a_list_that_is_too_long_is_refused(session: Session, column: str) -> None:
     see(session)
     with pytest.raises(psycopg.errors.CheckViolation):
         session.call("pgqueue_worker_lacks", **{"id": "host-1", "lacks": [], column: ["x" * 20_000]})

@@ -42,7 +42,7 @@ def test_later_calls_renew_when_it_was_seen_and_keep_when_it_started(session: Se
     assert (row.seen_at.timestamp() * 1000, row.slots, row.started_at) == (NOON + 5000, 2, started_at)
 
 
-def test_it_sleeps_for_the_time_it_says_and_is_awake_when_it_says_none(session: Session) -> None:
+def test_asleep_ms_marks_the_worker_asleep_and_its_absence_awake(session: Session) -> None:
     session.set_clock(NOON)
     see(session, asleep_ms=1500)
     assert worker(session).asleep_until == NOON + 1500
@@ -50,7 +50,7 @@ def test_it_sleeps_for_the_time_it_says_and_is_awake_when_it_says_none(session: 
     assert worker(session).asleep_until is None
 
 
-def test_it_runs_tasks_unless_it_says_otherwise(session: Session) -> None:
+def test_a_worker_runs_tasks_by_default(session: Session) -> None:
     see(session, "a")
     see(session, "b", tasks=False)
     assert (worker(session, "a").tasks, worker(session, "b").tasks) == (True, False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 VERSION = "select version, xmin::text from pgqueue_worker where id = 'a'"
 
 
-def test_it_is_written_once(session: Session) -> None:
+def test_the_version_is_written_once(session: Session) -> None:
     see(session, "a")
     assert session.rows(VERSION)[0][0] is None
     session.call("pgqueue_worker_version", id="a", version="2024.10.1")
@@ -28,7 +28,7 @@ def test_it_is_written_once(session: Session) -> None:
 
 
 @pytest.mark.parametrize("version", ["x" * 101, "a\nb"])
-def test_what_no_client_could_show_is_refused(session: Session, version: str) -> None:
+def test_an_unprintable_version_is_refused(session: Session, version: str) -> None:
     see(session, "a")
     with pytest.raises(psycopg.errors.CheckViolation):
         session.call("pgqueue_worker_version", id="a", version=version)

@@ -51,7 +51,7 @@ B_WAKES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", [*NOBODY_WAKES, *B_WAKES])
-def test_a_sleeper_that_may_take_it_is_woken_if_nobody_who_is_awake_can(
+def test_a_sleeper_that_may_take_the_message_is_woken_if_no_awake_worker_can(
     producer: Session, listener: Listener, case: str
 ) -> None:
     for name, changes in {**NOBODY_WAKES, **B_WAKES}[case].items():
@@ -60,7 +60,7 @@ def test_a_sleeper_that_may_take_it_is_woken_if_nobody_who_is_awake_can(
     assert listener.heard(producer) == ([("pgqueue_b", "mail")] if case in B_WAKES else [])
 
 
-def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session, listener: Listener) -> None:
+def test_a_sleeper_past_its_time_is_skipped(producer: Session, listener: Listener) -> None:
     see(producer, "a", asleep_ms=MINUTE)
     see(producer, "b", asleep_ms=2 * MINUTE)
     producer.set_clock(producer.one("select asleep_until from pgqueue_worker where id = 'a'"))
@@ -71,7 +71,7 @@ def test_who_died_asleep_is_passed_over_when_its_time_is_past(producer: Session,
 @pytest.mark.parametrize(
     ("tasks", "woken"), [(True, ["pgqueue_a"]), (False, ["pgqueue_b"]), (None, ["pgqueue_a", "pgqueue_b"])]
 )
-def test_who_runs_tasks_and_who_takes_raw_messages_are_told_apart(
+def test_workers_for_tasks_and_for_raw_messages_are_distinguished(
     producer: Session, listener: Listener, tasks: bool | None, woken: list[str]
 ) -> None:
     see(producer, "a", asleep_ms=MINUTE, tasks=True)
@@ -81,7 +81,7 @@ def test_who_runs_tasks_and_who_takes_raw_messages_are_told_apart(
 
 
 @pytest.mark.parametrize(("task", "woken"), [(None, "pgqueue_b"), ("shop.tasks.send", "pgqueue_a")])
-def test_a_message_wakes_who_can_take_it_and_nobody_else(
+def test_a_message_wakes_only_a_worker_that_can_take_it(
     producer: Session, listener: Listener, task: str | None, woken: str
 ) -> None:
     see(producer, "a", asleep_ms=MINUTE, tasks=True)
@@ -92,7 +92,7 @@ def test_a_message_wakes_who_can_take_it_and_nobody_else(
     assert listener.heard(producer) == [(woken, "mail")] * 3
 
 
-def test_nobody_is_woken_for_what_is_scheduled(producer: Session, listener: Listener) -> None:
+def test_a_scheduled_message_wakes_no_worker(producer: Session, listener: Listener) -> None:
     see(producer, "a", asleep_ms=MINUTE)
     producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))
     assert listener.heard(producer) == []
@@ -107,7 +107,7 @@ def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener
     assert listener.heard(other) == [("pgqueue_a", "default")]
 
 
-def test_reading_the_sleepers_waits_for_nobody_and_nobody_waits_for_it(connect: Connect) -> None:
+def test_reading_the_sleepers_neither_waits_nor_blocks(connect: Connect) -> None:
     waking, seen, producer = connect(autocommit=False), connect(autocommit=False), connect()
     see(producer, "a", asleep_ms=MINUTE)
     for session in (waking, seen, producer):
@@ -134,7 +134,7 @@ def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, lis
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
 
-def test_who_has_room_and_was_not_seen_for_long_may_be_dead_and_a_sleeper_is_woken(
+def test_a_worker_with_room_that_is_not_seen_does_not_keep_sleepers_asleep(
     producer: Session, listener: Listener
 ) -> None:
     see(producer, "a", has_room=True)
@@ -144,7 +144,7 @@ def test_who_has_room_and_was_not_seen_for_long_may_be_dead_and_a_sleeper_is_wok
     assert listener.heard(producer) == [("pgqueue_b", "default")]
 
 
-def test_an_enqueue_raises_nothing_whatever_stands_among_the_workers(session: Session) -> None:
+def test_an_enqueue_raises_no_error_with_any_worker_rows(session: Session) -> None:
     for name in ("id_short", "hostname_short", "queues_few", "times_of_calendar"):
         session.rows(f"alter table pgqueue_worker drop constraint pgqueue_worker_{name}")
     for number, name in enumerate(["", "a" * 56, "a" * 100_000, "b\n", "🍵" * 14]):
@@ -159,7 +159,9 @@ def test_an_enqueue_raises_nothing_whatever_stands_among_the_workers(session: Se
     assert session.create(queue="mail")
 
 
-def test_a_name_that_no_notification_has_keeps_nobody_else_asleep(producer: Session, listener: Listener) -> None:
+def test_a_worker_name_too_long_for_a_notification_blocks_no_other_wake_up(
+    producer: Session, listener: Listener
+) -> None:
     producer.rows("alter table pgqueue_worker drop constraint pgqueue_worker_id_short")
     try:
         see(producer, "a" * 57, asleep_ms=MINUTE)

@@ -33,7 +33,7 @@ def listener(connect: Connect) -> Listener:
     return Listener(connect(), "pgqueue_a", "pgqueue_b", "pgqueue_c")
 
 
-def test_all_that_rest_are_woken_because_one_of_them_may_have_died(producer: Session, listener: Listener) -> None:
+def test_all_resting_workers_are_woken_because_one_may_have_died(producer: Session, listener: Listener) -> None:
     for name in "abc":
         rest(producer, name)
     producer.call("pgqueue_worker_wake_by", queue="mail", tasks=True, at=NOON + MINUTE)
@@ -42,14 +42,14 @@ def test_all_that_rest_are_woken_because_one_of_them_may_have_died(producer: Ses
     assert sorted(listener.heard(producer)) == [(f"pgqueue_{name}", "mail") for name in "abc"]
 
 
-def test_who_looks_every_second_is_not_woken(producer: Session, listener: Listener) -> None:
+def test_a_worker_that_polls_every_second_is_not_woken(producer: Session, listener: Listener) -> None:
     see(producer, "a", asleep_ms=10_000)
     see(producer, "b")
     producer.create(task="t", dequeue_at=NOON + 5000)
     assert listener.heard(producer) == []
 
 
-def test_who_will_have_looked_by_then_is_not_woken(producer: Session, listener: Listener) -> None:
+def test_a_worker_that_will_look_in_time_is_not_woken(producer: Session, listener: Listener) -> None:
     rest(producer, "a", for_ms=MINUTE)
     producer.create(task="t", dequeue_at=NOON + 2 * MINUTE)
     producer.create(task="t", dequeue_at=NOON + 100_000 * MINUTE)
@@ -58,14 +58,14 @@ def test_who_will_have_looked_by_then_is_not_woken(producer: Session, listener: 
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
 
-def test_who_has_died_long_ago_is_not_woken(producer: Session, listener: Listener) -> None:
+def test_a_worker_that_died_long_ago_is_not_woken(producer: Session, listener: Listener) -> None:
     rest(producer, "a", for_ms=MINUTE)
     producer.set_clock(NOON + 2 * MINUTE)
     producer.create(task="t", dequeue_at=NOON + 2 * MINUTE + 1)
     assert listener.heard(producer) == []
 
 
-def test_only_those_that_would_take_it_are_woken(producer: Session, listener: Listener) -> None:
+def test_only_workers_that_would_take_the_message_are_woken(producer: Session, listener: Listener) -> None:
     rest(producer, "a", queues=["maps"])
     rest(producer, "b", exclude_queues=["mail"])
     rest(producer, "c", tasks=False)
@@ -73,7 +73,7 @@ def test_only_those_that_would_take_it_are_woken(producer: Session, listener: Li
     assert listener.heard(producer) == []
 
 
-def test_who_is_seen_rests_no_more(producer: Session, listener: Listener) -> None:
+def test_a_worker_that_registers_again_no_longer_rests(producer: Session, listener: Listener) -> None:
     rest(producer, "a")
     see(producer, "a")
     producer.create(task="t", dequeue_at=NOON + 5000)
@@ -93,7 +93,9 @@ def test_who_is_seen_rests_no_more(producer: Session, listener: Listener) -> Non
         "pgqueue_message_reschedule(array[7], {at})",
     ],
 )
-def test_each_way_to_enqueue_for_later_wakes_it(producer: Session, listener: Listener, call: str) -> None:
+def test_each_enqueue_of_a_scheduled_message_wakes_a_resting_worker(
+    producer: Session, listener: Listener, call: str
+) -> None:
     producer.call("pgqueue_exchange_declare", name="shop")
     producer.call("pgqueue_binding_declare", exchange="shop", pattern="#", queue="default", task="t")
     producer.rows("insert into pgqueue_message (id, content, task, dequeue_at) values (7, '1', 't', 9e15)")
@@ -102,7 +104,7 @@ def test_each_way_to_enqueue_for_later_wakes_it(producer: Session, listener: Lis
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
 
-def test_a_key_that_is_debounced_wakes_it(producer: Session, listener: Listener) -> None:
+def test_a_debounced_key_wakes_a_resting_worker(producer: Session, listener: Listener) -> None:
     rest(producer, "a")
     for _ in range(2):
         producer.call(
