@@ -447,8 +447,9 @@ def test_a_claim_after_one_that_failed_is_small_and_the_next_ones_grow(bench: Be
         caution.claimed(found, unreadable)
         limits.append(caution.limit)
     assert limits == [1, 2, 4, 1, 2, None]
-    caution.failed(psycopg.errors.LockNotAvailable(), worker="bench")
-    assert caution.limit is None
+    for error in (psycopg.errors.LockNotAvailable(), psycopg.errors.AdminShutdown()):
+        caution.failed(error, worker="bench")
+        assert caution.limit is None
 
 
 # The queue's own work

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import BUSY_ERRORS
+from django_pgqueue.consumer.errors import BUSY_ERRORS, is_of_the_connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Caution:
     def failed(self, error: Exception, *, worker: str) -> None:
         """Takes note of a claim that has failed.  The server may have committed it all the same."""
         self._unanswered.add(worker)
-        if isinstance(error, MemoryError) or not (isinstance(error, BUSY_ERRORS) or self.session.connection.broken):
+        if not isinstance(error, BUSY_ERRORS) and not is_of_the_connection(self.session.connection, error):
             self.limit = 1
 
     def claimed(self, found: int, unreadable: int) -> None:
