@@ -27,6 +27,7 @@ class ReplaceFunction(migrations.RunSQL):
             message = f"ReplaceFunction({name!r}, since={since!r}): sql/released/{since}.txt does not exist."
             raise ValueError(message)
         following = sql_files.release_after(since)
+        self.is_new = name not in sql_files.install_order(since)
         self.is_removal = name not in sql_files.install_order(following)
         super().__init__(_change(name, since, following), reverse_sql=_change(name, following, since))
 

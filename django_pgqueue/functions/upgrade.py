@@ -278,8 +278,9 @@ class Upgrade(migrations.Migration):
         backwards = [(one, self._collected(schema_editor, one.database_backwards)) for one in reversed(self.operations)]
         # The functions first, in a transaction of their own: a call of a newer function that waits for the lock would
         # go on after the commit, and miss the columns that are gone.  They are made once more after that, because
-        # those that return rows of a table have to be made for the table as it is.
-        functions = [statements for operation, statements in backwards if _is_of_a_function(operation)]
+        # those that return rows of a table have to be made for the table as it is.  Functions that the release before
+        # does not have stay until then: a call that waits for this lock may be about to call them.
+        functions = [statements for operation, statements in backwards if _is_of_both_releases(operation)]
         if functions:
             self._send(schema_editor, chain(*functions))
             time.sleep(IN_FLIGHT_SECONDS)
@@ -326,8 +327,8 @@ def alone(connection: Any) -> Iterator[None]:
             cursor.execute(END_ALONE)
 
 
-def _is_of_a_function(operation: Any) -> bool:
-    return isinstance(operation, ReplaceFunction) and operation.name != "pgqueue_version"
+def _is_of_both_releases(operation: Any) -> bool:
+    return isinstance(operation, ReplaceFunction) and not operation.is_new and operation.name != "pgqueue_version"
 
 
 def is_meant(migration: migrations.Migration, schema_editor: Any, *, collect_sql: bool) -> bool:

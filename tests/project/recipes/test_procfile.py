@@ -11,8 +11,8 @@ import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
-from example_project.embedded_postgres.postmaster import free_port
 
+from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.pages import ROOT
 from tests.support.processes import group
 from tests.support.site.tasks import write
