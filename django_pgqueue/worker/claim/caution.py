@@ -30,6 +30,11 @@ class Caution:
         self._unanswered: set[str] = set()
         """The names under which this worker may hold messages of which it knows nothing."""
 
+    @property
+    def is_unanswered(self) -> bool:
+        """Whether an earlier claim may have locked messages of which this worker knows nothing."""
+        return bool(self._unanswered)
+
     def failed(self, error: Exception, *, worker: str) -> None:
         """Takes note of a claim that has failed.  The server may have committed it all the same."""
         self._unanswered.add(worker)

@@ -219,7 +219,8 @@ class Claimer:
         """Returns the claimed messages, and the seconds that the claim waited for its turn.  ``alone``: the claim is a
         transaction of its own.
         """
-        self.caution.give_back([held.message.id for held in self.held], [token for token, _ in self._unreadable])
+        if self.caution.is_unanswered:
+            self.caution.give_back([held.message.id for held in self.held], [token for token, _ in self._unreadable])
         try:
             return self._claimed(room, floors, alone=alone, now=now)
         except (psycopg.Error, UnicodeError) as error:
