@@ -33,7 +33,7 @@ class Worker:
         monkeypatch.setattr(functions, "message_parked_calls", self.noted(functions.message_parked_calls))
         settings: Any = SimpleNamespace(queues=None, exclude_queues=(), burst=False, quarantine=False)
         session: Any = SimpleNamespace(statements=connection, consumer="w")
-        polling: Any = SimpleNamespace(asleep=False, notified=lambda: None, ends_rest=lambda: None)
+        polling: Any = SimpleNamespace(asleep=False, rests=False, notified=lambda: None, ends_rest=lambda: None)
         self.unknown = UnknownMessages(
             settings,
             session,
