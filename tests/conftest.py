@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection
+from hypothesis import settings
 
 from django_pgqueue.functions import sql_files
 from tests.support.emptying import emptied_quickly
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pytest_django import DjangoDbBlocker
 
 __all__ = ["emptied_quickly"]
+
+settings.register_profile("a machine of any speed", deadline=None)
+settings.load_profile("a machine of any speed")
 
 HERE = Path(__file__).parent
 ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
