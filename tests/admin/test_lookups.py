@@ -61,6 +61,7 @@ def test_every_admin_page_of_the_package_refuses_lookups() -> None:
     assert all(isinstance(page, ReadOnlyAdmin) for page in PAGES.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
 def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, model: type[Model]) -> None:
     """Asked of the page without the middleware, which takes most of the time of hundreds of requests."""
@@ -77,6 +78,7 @@ def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, model: t
     assert page.said[-1].startswith("This list has no filter “priority__gte”.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
 def test_a_refused_lookup_is_refused_beside_accepted_parameters(root: Visitor, model: type[Model]) -> None:
     for field in model._meta.get_fields():
@@ -127,6 +129,7 @@ def secrets(db: None) -> None:
     retry(claim()[0], f"the card {CARD} was refused", dequeue_at=2**50, state=said)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("secrets")
 def test_content_cannot_be_guessed_letter_by_letter(visitor: Callable[..., Visitor]) -> None:
     """The same answer for what is in a row and for what is not."""

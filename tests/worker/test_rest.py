@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
 LONG = 600.0
 SOON = dt.timedelta(seconds=3)
