@@ -115,7 +115,7 @@ class Host:
 def alive(pid: int) -> bool:
     """Whether the process runs; one that has ended and whom nobody has asked for its exit code does not."""
     stat = Path(f"/proc/{pid}/stat")
-    if stat.exists():
+    with suppress(FileNotFoundError, ProcessLookupError):  # it may end between the opening of the file and its reading
         return stat.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     try:
         os.kill(pid, 0)
