@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 from psycopg.pq import TransactionStatus
+from psycopg.types.json import set_json_loads
 
 if TYPE_CHECKING:
     from random import Random
@@ -92,6 +93,7 @@ class Fuzzer:
     ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        set_json_loads(bytes.decode, self.session.connection)  # Python refuses the longest numbers of PostgreSQL
         self.functions = self.session.rows(FUNCTIONS)
         self.columns = self.session.rows(COLUMNS)
 
