@@ -93,7 +93,7 @@ class Fuzzer:
     ids: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        set_json_loads(bytes.decode, self.session.connection)  # Python refuses the longest numbers of PostgreSQL
+        set_json_loads(lambda text: text, self.session.connection)  # Python refuses the longest numbers of PostgreSQL
         self.functions = self.session.rows(FUNCTIONS)
         self.columns = self.session.rows(COLUMNS)
 
