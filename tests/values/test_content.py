@@ -117,12 +117,24 @@ def test_any_value_comes_back_normalized_or_is_refused_without_breaking_the_tran
 @settings(derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(storable | anything)
 @example([-0.0, 2.0**53, -(2.0**53), True, ("é", None)])
+@example([10**4305])
 def test_the_fast_path_returns_the_same_as_the_slow_one(value: Any) -> None:
     try:
         quick = content._plain(value)
     except (content.Unusual, UnicodeEncodeError):
         return
-    assert repr(quick) == repr(content._normalize(value, "content"))
+    assert is_same(quick, content._normalize(value, "content"))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Of one type and one value all the way down.  Their texts cannot be compared: Python prints no longest numbers."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(is_same(one[key], other[key]) for key in one)
+    return bool(one == other) and (not isinstance(one, float) or math.copysign(1, one) == math.copysign(1, other))
 
 
 @pytest.mark.parametrize(
