@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+MAX_SELECT = 1024
+
 
 class Wakeup:
     """A pair of sockets that ends the wait.  Any thread and any signal handler may call ``wake``; the consumer's thread
@@ -65,8 +67,9 @@ def readable(files: Sequence[int], seconds: float | None) -> set[int]:
     """Waits until one of ``files`` can be read, and returns those; None: however long that takes.
 
     select() refuses the numbers from 1024 on, which files get where a process has many open, as one with async jobs.
+    poll() takes them, and rounds the time up to a millisecond: much for a pause of 50 microseconds.
     """
-    if not hasattr(select, "poll"):  # Windows, where it refuses none
+    if max(files) < MAX_SELECT or not hasattr(select, "poll"):  # Windows has no poll(), and its select() refuses none
         return set(select.select(files, [], [], seconds)[0])
     poll = select.poll()
     for file in files:
