@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 from django_pgqueue.functions import Company
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.functions import Prospect
 
 AWAKE_SECONDS, QUIET_AWAKE_SECONDS = 0.5, 0.001
 """How long a worker that finds nothing goes on looking before it sleeps: while a worker sleeps, each enqueue costs a
@@ -36,6 +42,10 @@ class Polling:
         """It waits for a notification, or for the time of its next look, and does nothing else meanwhile."""
         self.next_look = 0.0
         self.company = Company(workers=1, with_room=0)
+        self._writing: frozenset[int] | None = frozenset()
+        """Transactions that were open when the consumer fell asleep, and still are.  None: it has not asked yet.  An
+        enqueue in one of them may have read that the consumer was awake, and so notified nobody."""
+        self._poll_at = self._ask_seconds = 0.0
         self._dry_since: float | None = None
         self._found_at: float | None = None
         self._gap_seconds = 1.0
@@ -81,7 +91,51 @@ class Polling:
 
     def sleeps_on(self, *, now: float) -> None:
         """Puts the next look off, because others are there for new messages."""
+        self._writing = frozenset()
         self.next_look = now + _poll_seconds()
+
+    # Transactions that stay open while the consumer falls asleep
+
+    def found_nothing(self, prospect: Prospect | None, *, now: float) -> None:
+        """Called after a look of a sleeper that found nothing.  ``prospect``: what it asked before a poll.  None: it
+        was woken, for a message that may be committed later, and so it polls at once.
+
+        The consumer asks whether transactions have ended after 2, 4, 8, ... ms, so that the message of a late commit
+        waits no longer than its transaction was open while the consumer slept.
+        """
+        if prospect is None:
+            self._writing, self.next_look = None, 0.0
+            return
+        if prospect.next_at is not None:
+            due_seconds = max(MIN_DUE_SECONDS, (prospect.next_at - prospect.now) / 1000)
+            self.next_look = min(self.next_look, now + due_seconds)
+        if self._writing is None:
+            self._writing, self._ask_seconds = prospect.writing, MIN_LOOK_SECONDS
+        else:
+            self._writing &= prospect.writing
+        self._poll_at = self.next_look
+        self._ask_later(now)
+
+    def asks_first(self, now: float) -> bool:
+        """Whether it polls now only if one of these transactions has ended."""
+        return self.is_poll and bool(self._writing) and now < self._poll_at
+
+    def is_due(self, ask: Callable[[], frozenset[int]], *, now: float) -> bool:
+        """Whether to look now.  Where that depends on transactions, ``ask`` returns those that are open."""
+        if now < self.next_look:
+            return False
+        if not self.asks_first(now):
+            return True
+        open_before = self._writing or frozenset()
+        self._writing = open_before & ask()
+        if self._writing == open_before:
+            self._ask_later(now)
+            return False
+        return True
+
+    def _ask_later(self, now: float) -> None:
+        self.next_look = min(self._poll_at, now + self._ask_seconds) if self._writing else self._poll_at
+        self._ask_seconds *= 2
 
     def _is_quiet(self) -> bool:
         return self.company.workers < FEW_A_SECOND * self._gap_seconds
@@ -91,7 +145,7 @@ class Polling:
         at once.
         """
         self.asleep, self.wants_to_sleep = True, False
-        self.next_look = 0.0
+        self._writing, self.next_look = None, 0.0
 
     def woke_up(self) -> None:
         self.asleep = self.rests = False
@@ -107,10 +161,6 @@ class Polling:
     def notified(self) -> None:
         self.hurries, self.rests = True, False
         self.next_look = 0.0
-
-    def due_in(self, seconds: float, *, now: float) -> None:
-        """Takes note that the next scheduled message is due in ``seconds``."""
-        self.next_look = min(self.next_look, now + max(MIN_DUE_SECONDS, seconds))
 
     def pause(self, seconds: float, *, now: float) -> None:
         self.ends_rest()  # nobody has heard the notifications

@@ -72,14 +72,16 @@ from django_pgqueue.functions.installed import (
     require_queue,
 )
 from django_pgqueue.functions.message import (
+    Prospect,
     message_cancel,
     message_move,
-    message_next_at,
     message_prioritise,
+    message_prospect,
     message_request_cancel,
     message_reschedule,
     message_settle,
     quarantine_waits,
+    transactions_writing,
 )
 from django_pgqueue.functions.new_message import After, NewMessage, UniqueKey
 from django_pgqueue.functions.pins import strayed

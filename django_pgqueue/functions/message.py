@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django_pgqueue.functions.connection import answered_ids
 
@@ -55,17 +55,38 @@ def message_settle(connection: Connection) -> int:
         return int(cursor.fetchone()[0])
 
 
-def message_next_at(
+class Prospect(NamedTuple):
+    """The answer to a consumer before a poll: what may still come if that finds nothing."""
+
+    next_at: int | None
+    """The earliest ``dequeue_at`` of the messages that wait in its queues."""
+    now: int
+    """Both are epoch ms."""
+    writing: frozenset[int]
+    """Ids of the transactions that were open: see ``transactions_writing``."""
+
+
+WRITING = "array(select x::text::bigint from pg_snapshot_xip(pg_current_snapshot()) as x)"
+
+
+def message_prospect(
     connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str] = (), tasks: bool = False
-) -> tuple[int | None, int]:
-    """Returns the earliest ``dequeue_at`` of the messages that wait in the queues, and the time: both in epoch ms."""
+) -> Prospect:
+    """Asked before a look, so that each commit is either seen by the look or by a transaction of ``writing``."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now()",
+            f"select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now(), {WRITING}",
             (None if queues is None else list(queues), list(exclude_queues), tasks),
         )
-        next_at, now = cursor.fetchone()
-        return next_at, now
+        next_at, now, writing = cursor.fetchone()
+        return Prospect(next_at, now, frozenset(writing))
+
+
+def transactions_writing(connection: Connection) -> frozenset[int]:
+    """Returns the ids of the transactions that have written something and are open, those of other databases too."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"select {WRITING}")
+        return frozenset(cursor.fetchone()[0])
 
 
 def quarantine_waits(connection: Connection, *, queues: Sequence[str] | None, exclude_queues: Sequence[str]) -> bool:

@@ -162,18 +162,19 @@ class Pump:
                 self.has_room_again = False
                 self.polling.notified()
             room = self._room()
-        if room <= 0 or self.stopping or time.monotonic() < self.polling.next_look:
+        if room <= 0 or self.stopping or not self.polling.is_due(self._writing, now=time.monotonic()):
             return
         # A sleeper claims, and asks when the next message is due, for the price of one transaction.
         polls = self.polling.asleep and not self.polling.hurries
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
+            prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None
             claimed = functions.message_dequeue(
                 self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
             self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.polling.asleep and not claimed:
-                self._sleep_until_due()
+                self.polling.found_nothing(prospect, now=time.monotonic())
         if new := [message for message in claimed if not self._has(message)]:
             self._hand_over(new)
         if claimed and self.polling.asleep:
@@ -181,6 +182,9 @@ class Pump:
         elif self.polling.wants_to_sleep:
             self._be_seen(asleep=True)
             self.polling.fell_asleep()  # and looks once more: a send before this was committed notified nobody
+
+    def _writing(self) -> frozenset[int]:
+        return functions.transactions_writing(self.statements)
 
     def _has(self, message: Received) -> bool:
         """Whether the attempt is held: a crash of the server may have undone its claim, and then it is claimed here
@@ -202,11 +206,6 @@ class Pump:
         self._be_seen(asleep=False)
         if full:  # there may be more than this consumer can take: it wakes the next sleeper
             functions.worker_wake(self.statements, self.queue, tasks=False)
-
-    def _sleep_until_due(self) -> None:
-        next_at, now_ms = functions.message_next_at(self.statements, queues=[self.queue])
-        if next_at is not None:
-            self.polling.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
 
     # Keeping what is held
 

@@ -13,12 +13,16 @@ from django_pgqueue.consumer.polling import (
     QUIET_AWAKE_SECONDS,
     Polling,
 )
-from django_pgqueue.functions import Company
+from django_pgqueue.functions import Company, Prospect
 
 
 @pytest.fixture
 def idleness() -> Polling:
     return Polling(listen=True)
+
+
+def prospect(*writing: int, next_at: int | None = None) -> Prospect:
+    return Prospect(next_at, 0, frozenset(writing))
 
 
 def looked_in_vain(idleness: Polling, *times: float) -> None:
@@ -142,12 +146,55 @@ def test_a_notification_makes_a_worker_look_at_once(idleness: Polling) -> None:
 
 def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthen_it(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
-    idleness.due_in(0.3, now=11.0)
+    idleness.found_nothing(prospect(next_at=300), now=11.0)
     assert idleness.next_look == 11.3
-    idleness.due_in(30.0, now=11.0)
+    idleness.found_nothing(prospect(next_at=30_000), now=11.0)
     assert idleness.next_look == 11.3
-    idleness.due_in(0.0, now=11.0)
+    idleness.found_nothing(prospect(next_at=0), now=11.0)
     assert idleness.next_look == 11.0 + MIN_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
+
+
+def fell_asleep_beside(idleness: Polling, *writing: int) -> None:
+    """At 11.0, and it has looked."""
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.fell_asleep()
+    looked_in_vain(idleness, 11.0)
+    idleness.found_nothing(prospect(*writing), now=11.0)
+
+
+def test_a_sleeper_asks_for_the_end_of_transactions_less_and_less_often(idleness: Polling) -> None:
+    fell_asleep_beside(idleness, 7, 8)
+    now, asked_at = 11.0, []
+    while idleness.next_look < 11.5:
+        now = idleness.next_look
+        assert idleness.asks_first(now)
+        assert not idleness.is_due(lambda: frozenset({7, 8, 9}), now=now)
+        asked_at.append(round(now - 11.0, 4))
+    assert asked_at == [0.002, 0.006, 0.014, 0.03, 0.062, 0.126, 0.254]
+
+
+def test_a_sleeper_polls_when_one_of_the_transactions_has_ended(idleness: Polling) -> None:
+    fell_asleep_beside(idleness, 7, 8)
+    assert idleness.is_due(lambda: frozenset({8, 9}), now=11.002)
+    looked_in_vain(idleness, 11.002)
+    idleness.found_nothing(prospect(8, 9, 10), now=11.002)
+    assert not idleness.is_due(lambda: frozenset({8, 10}), now=11.006), "9 has begun since, and notifies the sleeper"
+    assert idleness.is_due(lambda: frozenset({10}), now=11.014)
+    looked_in_vain(idleness, 11.014)
+    idleness.found_nothing(prospect(10), now=11.014)
+    assert not idleness.asks_first(11.014)
+    assert idleness.next_look >= 11.014 + 0.8 * POLL_SECONDS
+
+
+def test_a_sleeper_that_was_woken_in_vain_polls_at_once(idleness: Polling) -> None:
+    fell_asleep_beside(idleness)
+    idleness.notified()
+    looked_in_vain(idleness, 20.0)
+    idleness.found_nothing(None, now=20.0)
+    assert idleness.next_look <= 20.0
+    looked_in_vain(idleness, 20.0)
+    idleness.found_nothing(prospect(30), now=20.0)
+    assert idleness.asks_first(20.002), "the message for which it was woken may be committed later"
 
 
 def test_after_an_error_a_worker_waits(idleness: Polling) -> None:

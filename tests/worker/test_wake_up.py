@@ -9,7 +9,8 @@ import pytest
 from django.db import transaction
 
 from django_pgqueue.consumer import polling
-from django_pgqueue.models import Attempt, Worker
+from django_pgqueue.models import Attempt, Message, Worker
+from tests.support.fixtures.consumers import another_transaction
 from tests.support.site.tasks import nothing
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep, at_rest, ended
@@ -42,6 +43,32 @@ def test_a_sleeper_is_woken(no_poll: None, consume: Consume) -> None:
     for _ in range(15):
         all_asleep()
         ended(nothing.enqueue())
+
+
+def test_a_sleeper_finds_the_message_of_a_transaction_that_was_open_when_it_fell_asleep(
+    no_poll: None, consume: Consume
+) -> None:
+    """The enqueue found nobody to notify."""
+    with transaction.atomic():
+        result = nothing.enqueue()
+        worker = consume()
+        all_asleep()
+        wait_until(lambda: worker.polling.asks_first(0.0), "it has looked, and asks for the transaction")
+    ended(result)
+
+
+def test_a_worker_that_was_woken_in_vain_finds_the_message_of_a_later_commit(no_poll: None, consume: Consume) -> None:
+    """A worker that has no room any more wakes the next one, for messages that may not be committed yet."""
+    worker = consume()
+    all_asleep()
+    wait_until(lambda: worker.polling.next_look > 1.0, "it has looked, and waits for nothing")
+    with transaction.atomic():
+        message = Message.objects.create(task=nothing.module_path, content={"args": [], "kwargs": {}}, dequeue_at=0)
+        with another_transaction() as other:
+            other.execute("select pg_notify('pgqueue_' || %s, 'default')", (worker.id,))
+            other.commit()
+        wait_until(lambda: worker.polling.asks_first(0.0), "it has looked in vain, and asks for the transaction")
+    wait_until(Attempt.objects.filter(message_id=message.pk).exists, "the message has run")
 
 
 def test_a_sleeper_begins_scheduled_jobs_when_they_are_due(no_poll: None, consume: Consume) -> None:

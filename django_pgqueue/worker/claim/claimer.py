@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.parts import Parts
     from django_pgqueue.consumer.polling import Polling
     from django_pgqueue.consumer.session import Session
-    from django_pgqueue.functions import DequeueArguments, Floor, Received
+    from django_pgqueue.functions import DequeueArguments, Floor, Prospect, Received
     from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.run.outcome import EndedAttempt
     from django_pgqueue.worker.run.threads import Slots
@@ -138,6 +138,8 @@ class Claimer:
         if self.polling.rests and not decides and self.rest.goes_on():
             return
         self.polling.rests = False
+        if not decides and not self.polling.is_due(self._writing, now=time.monotonic()):
+            return
         # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
         asks = self.polling.is_poll and self.polling.company.with_room and not (decides or self.settings.burst)
         if asks and self.availability.others_have_room():
@@ -193,6 +195,7 @@ class Claimer:
             began = time.monotonic()
             if unparks:  # what was unparked stands before the floors
                 self.parts.do("unpark", lambda: self.unknown.unpark(room))
+            prospect = self._prospect() if polls else None
             floors = None if unparks else self.floors.choose(began)
             wanted = min(MAX_CLAIMED, room + self.unknown.extra, self.caution.limit or MAX_CLAIMED)
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
@@ -203,7 +206,7 @@ class Claimer:
                 self._begin(claimed, room)
             self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
             if self.polling.asleep and not claimed:
-                self._sleep_until_due()
+                self.polling.found_nothing(prospect, now=now)
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
         self.caution.claimed(len(claimed), len(self._unreadable))
@@ -276,15 +279,16 @@ class Claimer:
         if len(new) <= self.settings.threads:
             self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
-    def _sleep_until_due(self) -> None:
-        next_at, now_ms = functions.message_next_at(
+    def _prospect(self) -> Prospect:
+        return functions.message_prospect(
             self.session.statements,
             queues=self.settings.queues,
             exclude_queues=self.settings.exclude_queues,
             tasks=True,
         )
-        if next_at is not None:
-            self.polling.due_in(max(0, next_at - now_ms) / 1000, now=time.monotonic())
+
+    def _writing(self) -> frozenset[int]:
+        return functions.transactions_writing(self.session.statements)
 
     # What cannot be read
 

@@ -19,7 +19,7 @@ IS_LONG = "PGQUEUE_MODEL_LONG" in os.environ
 PROTOCOLS: dict[str, tuple[Any, Any, list[dict[str, int]]]] = {
     "claims": (claims.Claims, claims.VARIANTS, [{}]),
     "sleepers": (sleepers.Sleepers, sleepers.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),
-    "room": (room.Room, room.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),
+    "room": (room.Room, room.VARIANTS, [{"messages": 2}]),
     "lanes": (lanes.Lanes, lanes.VARIANTS, [{"messages": 2, "room": 1}, {"messages": 3, "room": 2}]),
     "floors": (floors.Floors, floors.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),
     "ends": (ends.Ends, ends.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),

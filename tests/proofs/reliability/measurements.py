@@ -57,8 +57,9 @@ def server_restart(storm: Storm) -> float:
     return time.monotonic() - began
 
 
-def second_look(storm: Storm) -> float | None:
-    """Enqueues while a worker is just registering as a sleeper, and answers how long the message waited.
+def second_look(storm: Storm, *, open_seconds: float) -> float | None:
+    """Enqueues while a worker is just registering as a sleeper, and returns how long the message waited after the
+    commit, which comes ``open_seconds`` later.
 
     The storm's database makes that take 0.2 s (tables.sql): whoever enqueues meanwhile sees no sleeper to notify.
     """
@@ -75,13 +76,16 @@ def second_look(storm: Storm) -> float | None:
             token = storm.new_token()
             result = tasks.glance.using(queue_name="probe").enqueue(token)
             remember(token, result)
-        if not admin.execute(registering).fetchone():
-            return None  # too late: it was asleep, and perhaps notified
+            was_early = admin.execute(registering).fetchone()
+            time.sleep(open_seconds)
+        committed_at = time.time()
+        if not was_early:
+            return None  # it was asleep, and perhaps notified
         query = (
-            "select extract(epoch from l.at - i.at)::float8 from storm_change i join storm_change l using (message_id) "
-            "where i.message_id = %s and i.op = 'I' and l.op = 'U' and l.worker is not null"
+            "select extract(epoch from l.at)::float8 from storm_change l "
+            "where l.message_id = %s and l.op = 'U' and l.worker is not null"
         )
-        return float(answer(admin, query, [result.id], "the probe runs"))
+        return float(answer(admin, query, [result.id], "the probe runs")) - committed_at
 
 
 def answer(admin: psycopg.Connection[Any], query: str, parameters: list[Any], what: str) -> Any:

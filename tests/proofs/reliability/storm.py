@@ -173,7 +173,8 @@ class Storm:
         looks = 6 if self.short else 20
         while len(self.looks) < looks:
             self.say(f"falling asleep, {len(self.looks) + 1} of {looks}")
-            if (seconds := measurements.second_look(self)) is not None:
+            open_seconds = 0.4 * (len(self.looks) % 2)  # each other commit comes when the worker has looked
+            if (seconds := measurements.second_look(self, open_seconds=open_seconds)) is not None:
                 self.looks.append(seconds)
 
     # The storm itself

@@ -16,15 +16,14 @@ writes                pgqueue_message_create: the row, and pgqueue_worker_wake, 
                       said that he has room
 ====================  =============================================================================================
 
-As in ``sleepers.py`` a transaction that has read what workers said, and was still open when one of them said something
-else, is ``late``: its message may wait for a poll.
+Sleepers ask for open transactions as in ``sleepers.py``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.proofs.models.protocols.waking import State, Waking, at_worker, ready_enqueues, take, told
+from tests.proofs.models.protocols.waking import State, Waking, at_worker, ready_enqueues, still_open, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,11 +43,13 @@ SLOTS = (2, 1)
 
 
 class Worker(NamedTuple):
-    stage: str = "awake"  # awake, full, telling, second, asleep, woken, stopping, stopped
+    stage: str = "awake"  # awake, full, telling, poll, asked, asleep, called, woken, stopping, stopped
     says: str = "nothing"  # nothing, room, asleep
     room_too: bool = False  # only where it is broken: asleep, and still said to have room
     notified: bool = False
     running: int = 0
+    writing: frozenset[int] | None = frozenset()
+    """As in ``sleepers.py``."""
 
 
 class Room(Waking):
@@ -87,28 +88,39 @@ class Room(Waking):
 
     def _asleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         match worker.stage:
-            case "second":
-                yield from self._look(state, number, worker, found="woken", full="woken full", nothing="asleep")
+            case "poll" if worker.notified:
+                called = worker._replace(stage="called", writing=None)
+                yield f"worker {number} is woken", at_worker(state, number, called)
+            case "poll":
+                asked = worker._replace(stage="asked", notified=False, writing=still_open(state, worker.writing))
+                yield f"worker {number} asks", at_worker(state, number, asked)
+            case "asked" | "called":
+                nothing = "asleep" if worker.stage == "asked" else "poll"
+                yield from self._look(state, number, worker, found="woken", full="woken full", nothing=nothing)
             case "asleep" if worker.running >= SLOTS[number] and self.broken != "sleeps on when full":
                 full = worker._replace(stage="telling", says="nothing", room_too=False)
-                yield f"worker {number} signs off, because it is full", told(state, number, full)
+                yield f"worker {number} signs off, because it is full", at_worker(state, number, full)
             case "asleep":
                 yield from self._sleep(state, number, worker)
             case "woken":
                 room = worker._replace(stage="awake", says="room", room_too=False)
-                yield f"worker {number} signs off, and has room", told(state, number, room)
+                yield f"worker {number} signs off, and has room", at_worker(state, number, room)
             case "woken full":
                 full = worker._replace(stage="telling", says="nothing", room_too=False)
-                yield f"worker {number} signs off, and is full", told(state, number, full)
+                yield f"worker {number} signs off, and is full", at_worker(state, number, full)
                 hopes = worker._replace(stage="full", says="room", room_too=False)
-                yield f"worker {number} signs off, and hopes for room", told(state, number, hopes)
+                yield f"worker {number} signs off, and hopes for room", at_worker(state, number, hopes)
 
     def _sleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.notified:
-            yield f"worker {number} is woken", _at(state, number, "second")
+            called = worker._replace(stage="called", writing=None)
+            yield f"worker {number} is woken", at_worker(state, number, called)
+        elif worker.writing and still_open(state, worker.writing) != worker.writing:
+            yield f"worker {number} polls", _at(state, number, "poll")
         if _others_have_room(state, number):
             for step, after in self._look(state, number, worker, found="asleep", full="asleep", nothing="asleep"):
-                yield f"perhaps {step}, and sleeps on", after
+                sleeps_on = after.workers[number]._replace(writing=frozenset())
+                yield f"perhaps {step}, and sleeps on", at_worker(after, number, sleeps_on)
         yield f"perhaps worker {number} stops", _at(state, number, "stopping")
 
     def _awake(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
@@ -117,13 +129,16 @@ class Room(Waking):
             if worker.says != "room":
                 yield (
                     f"perhaps worker {number} says that it has room",
-                    told(state, number, worker._replace(says="room")),
+                    at_worker(state, number, worker._replace(says="room")),
                 )
             if not ready_enqueues(state) or _others_have_room(state, number):
                 asleep = worker._replace(
-                    stage="second", says="asleep", room_too=self.broken == "keeps it asleep" and worker.says == "room"
+                    stage="poll",
+                    says="asleep",
+                    room_too=self.broken == "keeps it asleep" and worker.says == "room",
+                    writing=None,
                 )
-                yield f"perhaps worker {number} falls asleep", told(state, number, asleep)
+                yield f"perhaps worker {number} falls asleep", at_worker(state, number, asleep)
         yield f"perhaps worker {number} stops", _at(state, number, "stopping")
 
     def _full(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
@@ -133,35 +148,39 @@ class Room(Waking):
         if worker.says != "room" or self.broken == "keeps it when full":
             yield f"worker {number} is full", _at(state, number, "awake")
         elif self.broken == "wakes nobody":
-            yield f"worker {number} is full and says so", told(state, number, silent._replace(stage="awake"))
+            yield f"worker {number} is full and says so", at_worker(state, number, silent._replace(stage="awake"))
         elif self.broken == "wakes first":
             for after in self.woken_next(state):
                 yield (
                     f"worker {number} wakes the next, and says that it is full",
-                    told(after, number, silent._replace(stage="awake")),
+                    at_worker(after, number, silent._replace(stage="awake")),
                 )
         else:
-            yield f"worker {number} is full and says so", told(state, number, silent)
+            yield f"worker {number} is full and says so", at_worker(state, number, silent)
 
     def _stop(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.says == "nothing" or self.broken == "keeps it when stopping":
             yield f"worker {number} has stopped", _at(state, number, "stopped")
             return
         stage = "stopped" if self.broken == "stops in silence" else "silent"
-        yield f"worker {number} says that it stops", told(state, number, worker._replace(stage=stage, says="nothing"))
+        yield (
+            f"worker {number} says that it stops",
+            at_worker(state, number, worker._replace(stage=stage, says="nothing")),
+        )
 
     def _look(
         self, state: State, number: int, worker: Worker, *, found: str, full: str, nothing: str
     ) -> Iterator[tuple[str, State]]:
         room = SLOTS[number] - worker.running
         taken = ready_enqueues(state)[:room]
+        notified = worker.notified and worker.stage == "asked"  # what is heard since it asked is for the next look
         if not taken:
             if worker.stage != nothing:
-                after = worker._replace(stage=nothing, notified=False)
+                after = worker._replace(stage=nothing, notified=notified)
                 yield f"worker {number} looks: nothing", at_worker(state, number, after)
             return
         after = worker._replace(
-            stage=full if len(taken) >= room else found, notified=False, running=worker.running + len(taken)
+            stage=full if len(taken) >= room else found, notified=notified, running=worker.running + len(taken)
         )
         yield f"worker {number} looks: messages {taken}", at_worker(take(state, taken), number, after)
 

@@ -4,26 +4,26 @@ Workers with one slot each, and transactions that enqueue one message each.  Wha
 
 ====================  =============================================================================================
 looks                 Claimer._look: pgqueue_message_dequeue sees what has been committed when it begins
+asks                  functions.message_prospect, before the look of a poll: which transactions are open
 falls asleep          Availability._fall_asleep: pgqueue_worker_seen(p_asleep_ms), committed; then one more look
-waits                 Loop._wait: until a notification, which is kept in Polling.next_look, or has come by then
 wakes up              Availability._wake_up: pgqueue_worker_seen(null), committed; then, if it was full, the next one
                       is woken (pgqueue_worker_wake)
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which reads the sleepers and leaves a
                       notification for one of them
 commits               the message is there, and the notification is delivered
+waits                 Loop._wait: until a notification, which is kept in Polling.next_look, or has come by then
+waits                 also Polling.asks_first: until one of the transactions has ended, and then it polls
 ====================  =============================================================================================
 
-Workers also look about once a second without being woken (Polling.POLL_SECONDS).  That is left out here: whatever is
-found at the first look is no trouble then, and the question is what a notification can do.  It cannot do everything: a
-transaction that read the sleepers, and then stayed open while one of them signed on or off, notified the wrong one, or
-nobody.  Its message is ``late``, and waits for a look, a second at most.  Nothing else may.
+Workers also look about once a second without being woken (Polling.POLL_SECONDS).  That is left out here: no message may
+have to wait for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.proofs.models.protocols.waking import State, Waking, at_worker, ready_enqueues, take, told
+from tests.proofs.models.protocols.waking import State, Waking, at_worker, ready_enqueues, still_open, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,35 +35,32 @@ VARIANTS = {
     "the second look before the sleeper is there for others": "looks before it is seen",
     "a full batch does not wake the next sleeper": "wakes nobody",
     "the next sleeper is woken before signing off": "wakes first",
-    "the notification does not wait for the commit": "notifies at once",
-    "an enqueue that finds a sleeper notified passes on": "skips the notified",
+    "a sleeper does not ask for open transactions": "does not ask",
+    "a sleeper asks for open transactions after its look": "asks late",
+    "a sleeper that was woken in vain does not ask": "trusts the call",
 }
 
 WORKERS = 2
 
 
 class Worker(NamedTuple):
-    stage: str = "awake"  # awake, drowsy, second, settling, asleep, woken, signed off, busy
+    stage: str = "awake"  # awake, drowsy, poll, asked, settling, asleep, called, woken, signed off, busy
     registered: bool = False
     notified: bool = False
+    writing: frozenset[int] | None = frozenset()
+    """The transactions for which it asks.  None: at its next poll, for all that are open."""
 
 
 class Sleepers(Waking):
     def __init__(self, variant: str = "true", *, messages: int = 2) -> None:
         super().__init__(VARIANTS[variant], messages)
-        self.notifies_at_once = self.broken == "notifies at once"
 
     def workers(self) -> tuple[Worker, ...]:
         return (Worker(),) * WORKERS
 
     def targets(self, state: State) -> list[int | None]:
         """Any of the sleepers may be the one that pgqueue_worker_wake finds."""
-        found: list[int | None] = [
-            number
-            for number, worker in enumerate(state.workers)
-            if worker.registered and not (self.broken == "skips the notified" and worker.notified)
-        ]
-        return found or [None]
+        return [number for number, worker in enumerate(state.workers) if worker.registered] or [None]
 
     def work(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         match worker.stage:
@@ -71,36 +68,56 @@ class Sleepers(Waking):
                 yield from self._look(state, number, found="busy", nothing="drowsy")
             case "drowsy" | "seen late":
                 yield from self._fall_asleep(state, number, worker)
-            case "second":
-                yield from self._look(state, number, found="woken", nothing="settling")
             case "settling" | "asleep":
                 yield from self._wait(state, number, worker)
             case "woken" | "signed off":
                 yield from self._wake_up(state, number, worker)
             case "busy":
                 yield f"perhaps worker {number} has done it", at_worker(state, number, Worker("awake"))
+            case _:
+                yield from self._poll(state, number, worker)
+
+    def _poll(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
+        match worker.stage:
+            case "poll" if worker.notified:
+                yield from self._wait(state, number, worker)
+            case "poll" if self.broken == "asks late":
+                yield from self._look(state, number, found="woken", nothing="asks late")
+            case "poll" | "asks late":
+                stage = "asked" if worker.stage == "poll" else "settling"
+                writing = frozenset[int]() if self.broken == "does not ask" else still_open(state, worker.writing)
+                asked = worker._replace(stage=stage, notified=False, writing=writing)
+                yield f"worker {number} asks", at_worker(state, number, asked)
+            case "called" if self.broken != "trusts the call":
+                yield from self._look(state, number, found="woken", nothing="poll")
+            case "asked" | "called":
+                yield from self._look(state, number, found="woken", nothing="settling")
 
     def _fall_asleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if self.broken == "looks before it is seen" and worker.stage == "drowsy":
             yield from self._look(state, number, found="busy", nothing="seen late")
             return
         skips = self.broken in {"no second look", "looks before it is seen"}
-        after = Worker("settling" if skips else "second", registered=True, notified=worker.notified)
-        yield f"worker {number} falls asleep", told(state, number, after)
+        after = Worker("settling" if skips else "poll", True, worker.notified, frozenset() if skips else None)
+        yield f"worker {number} falls asleep", at_worker(state, number, after)
 
     def _wait(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.stage == "settling":
             heard = worker.notified and self.broken != "forgets"
             yield f"worker {number} waits", at_worker(state, number, worker._replace(stage="asleep", notified=heard))
         elif worker.notified:
-            yield f"worker {number} is woken", at_worker(state, number, worker._replace(stage="second"))
+            writing = worker.writing if self.broken == "trusts the call" else None
+            called = worker._replace(stage="called", writing=writing)
+            yield f"worker {number} is woken", at_worker(state, number, called)
+        elif worker.writing and still_open(state, worker.writing) != worker.writing:
+            yield f"worker {number} polls", at_worker(state, number, worker._replace(stage="poll"))
 
     def _wake_up(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if self.broken == "wakes first":
             for after in self.woken_next(state):
-                yield f"worker {number} wakes the next and signs off", told(after, number, Worker("busy"))
+                yield f"worker {number} wakes the next and signs off", at_worker(after, number, Worker("busy"))
         elif worker.stage == "woken":
-            yield f"worker {number} signs off", told(state, number, Worker("signed off"))
+            yield f"worker {number} signs off", at_worker(state, number, Worker("signed off"))
         else:
             for after in self.woken_next(state):
                 yield f"worker {number} wakes the next", at_worker(after, number, Worker("busy"))
@@ -109,7 +126,9 @@ class Sleepers(Waking):
         return iter([state]) if self.broken == "wakes nobody" else super().woken_next(state)
 
     def _look(self, state: State, number: int, *, found: str, nothing: str) -> Iterator[tuple[str, State]]:
-        worker = state.workers[number]._replace(notified=False)
+        worker = state.workers[number]
+        # What is heard since it asked is for the next look.
+        worker = worker._replace(notified=worker.notified and worker.stage == "asked")
         ready = ready_enqueues(state)
         if not ready:
             yield f"worker {number} looks: nothing", at_worker(state, number, worker._replace(stage=nothing))

@@ -1,6 +1,8 @@
 """What ``sleepers`` and ``room`` have in common: transactions that enqueue a message each, and notify one or nobody.
 
-A transaction that has read what workers said, and was still open when one of them said something else, is ``late``.
+A transaction may have read what workers said, and stay open while they say something else: it has notified the wrong
+one, or nobody.  So a sleeper asks for the transactions that are open when it falls asleep, and looks when one has
+ended.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 class Enqueue(NamedTuple):
     stage: str = "new"  # new, written, ready, taken, rolled back
     target: int | None = None
-    late: bool = False
 
 
 class State(NamedTuple):
@@ -27,9 +28,6 @@ class State(NamedTuple):
 
 class Waking:
     """The steps of the transactions; a protocol adds those of its workers, and whom they wake."""
-
-    notifies_at_once = False
-    """Only where it is broken: a notification does not wait for the commit."""
 
     def __init__(self, broken: str, messages: int) -> None:
         self.broken = broken
@@ -43,7 +41,7 @@ class Waking:
 
     def left(self, state: State) -> str | None:
         asleep = any(worker.stage == "asleep" for worker in state.workers)
-        lying = any(enqueue.stage == "ready" and not enqueue.late for enqueue in state.enqueues)
+        lying = any(enqueue.stage == "ready" for enqueue in state.enqueues)
         return "a message is ready, and who could run it sleeps" if asleep and lying else None
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
@@ -57,14 +55,10 @@ class Waking:
             for target in self.targets(state):
                 name = "nobody" if target is None else f"worker {target}"
                 written = at_enqueue(state, number, Enqueue("written", target))
-                if self.notifies_at_once:
-                    written = notify(written, target)
                 yield f"perhaps transaction {number} writes, for {name}", written
         elif enqueue.stage == "written":
-            ready = at_enqueue(state, number, Enqueue("ready", late=enqueue.late))
-            if not self.notifies_at_once:
-                ready = notify(ready, enqueue.target)
-            yield f"perhaps transaction {number} commits", ready
+            ready = at_enqueue(state, number, Enqueue("ready"))
+            yield f"perhaps transaction {number} commits", notify(ready, enqueue.target)
             yield f"perhaps transaction {number} is rolled back", at_enqueue(state, number, Enqueue("rolled back"))
 
     def workers(self) -> tuple[Any, ...]:
@@ -100,10 +94,10 @@ def at_worker(state: State, number: int, worker: Any) -> State:
     return state._replace(workers=replaced(state.workers, number, worker))
 
 
-def told(state: State, number: int, worker: Any) -> State:
-    """What a worker says of itself is committed: who has read before has read something else."""
-    late = tuple(e._replace(late=True) if e.stage == "written" else e for e in state.enqueues)
-    return at_worker(state._replace(enqueues=late), number, worker)
+def still_open(state: State, before: frozenset[int] | None) -> frozenset[int]:
+    """The transactions that are open; of those of ``before``, if a worker has asked before."""
+    writing = frozenset(place for place, enqueue in enumerate(state.enqueues) if enqueue.stage == "written")
+    return writing if before is None else before & writing
 
 
 def notify(state: State, target: int | None) -> State:
