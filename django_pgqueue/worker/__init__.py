@@ -4,7 +4,7 @@
     claim/claimer.py       the worker claims as many ready messages as it has room for (claim/prefetch.py)
     claim/held.py          it holds each message, renews its lock, and asks whether the message is to be cancelled
     claim/give_back.py     what no slot begins goes back to the queue, or is parked
-    run/threads.py         a slot takes the message: a thread, or a coroutine of an async task (run/event_loop.py)
+    run/slots.py           a slot takes the message: a thread (run/threads.py), or a coroutine (run/event_loop.py)
     run/execution.py       the slot calls the task, between its two signals; run/atomic.py does it in a transaction
     run/failure.py         an exception becomes an outcome (run/outcome.py): retried, deferred, failed, cancelled
     record/log.py          the slot logs one line about the ended attempt

@@ -28,7 +28,7 @@ from django_pgqueue.worker.record.log import log_end
 from django_pgqueue.worker.record.recorder import Recorder
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.marks import Marks
-from django_pgqueue.worker.run.threads import Slots
+from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE
 from django_pgqueue.worker.upkeep import deaths
 from django_pgqueue.worker.upkeep.upkeep import Upkeep
@@ -168,9 +168,9 @@ class WorkerProcess:
             return 0.0
         stop_by = float("inf") if self.phase.stop_by is None else self.phase.stop_by
         if self.session.is_closed:  # everything else waits for the session
-            return min(self.slots.next_timeout(), self.session.reconnect_at, stop_by)
+            return min(self.slots.limits.next_timeout(), self.session.reconnect_at, stop_by)
         busy = self.unfinished() - len(self.slots.done) > 0
-        due = [stop_by, self.slots.next_timeout(), self.beside.due_at(), self.held.attention_is_due_at()]
+        due = [stop_by, self.slots.limits.next_timeout(), self.beside.due_at(), self.held.attention_is_due_at()]
         due += [self.recorder.due_at(busy=busy, ended=len(self.slots.done)), self.claimer.attention_is_due_at()]
         if not self.phase.is_leaving:
             due += [self.upkeep.due_at(), self.claimer.due_at()]
@@ -191,7 +191,7 @@ class WorkerProcess:
         return self.claimer.idleness.is_over and (self.settings.burst or self.parent is None or self.marks.may_leave)
 
     def _is_busy(self) -> bool:
-        return bool(self.held) or self.slots.busy_aside()
+        return bool(self.held) or self.slots.aside.are_busy()
 
     # The start
 

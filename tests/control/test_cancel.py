@@ -19,7 +19,7 @@ from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.outcome import Cancelled, Succeeded
-from django_pgqueue.worker.run.threads import Slots
+from django_pgqueue.worker.run.slots import Slots
 from tests.support.fixtures.backend import no_queries
 from tests.support.fixtures.consumers import close_event_loop
 from tests.support.site import jobs

@@ -14,7 +14,7 @@ from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import WorkerSettings
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
 
 
 @pytest.fixture

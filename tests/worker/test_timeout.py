@@ -73,7 +73,7 @@ class TestAsync:
 class TestAsyncThatCannotBeCancelled:
     @pytest.fixture(autouse=True)
     def _little_time_to_clean_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_LATE_SECONDS", 0.1)
+        monkeypatch.setattr("django_pgqueue.worker.run.limits.MAX_LATE_SECONDS", 0.1)
 
     def test_a_task_that_swallows_its_cancellation_ends_on_time(self, consume: Consume, diary: Diary) -> None:
         consume(threads=3)
@@ -257,7 +257,7 @@ class TestSessions:
         with listening("finished", hear):
             consumer = consume(threads=1)
             ended(slow.whoami.enqueue())
-            [slot] = consumer.slots._slots
+            [slot] = consumer.slots.threads._all
             late = slot.thread
             result = slow.lock_and_sleep.using(max_attempts=1).enqueue("PostgreSQL")
             assert ended(result).status is TaskResultStatus.FAILED
@@ -271,13 +271,13 @@ class TestBesideTheAttempt:
 
     @pytest.fixture(autouse=True)
     def _little_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_ASIDE_SECONDS", 0.2)
+        monkeypatch.setattr("django_pgqueue.worker.run.aside.MAX_ASIDE_SECONDS", 0.2)
 
     def test_a_backoff_that_does_not_return_holds_no_message(self, consume: Consume, diary: Diary) -> None:
         consumer = consume()
         result = slow.stay_and_wait_for_another_try.enqueue("x")
         wait_until(lambda: statuses(result) == ["retried"], "its attempt has ended")
-        wait_until(lambda: not consumer.slots.busy_aside(), "the process waits for nothing, and can be replaced")
+        wait_until(lambda: not consumer.slots.aside.are_busy(), "the process waits for nothing, and can be replaced")
         result.refresh()
         assert result.errors[0].exception_class is TaskTimeout
         assert "took longer than its timeout of 0.4 seconds" in result.errors[0].traceback
@@ -291,7 +291,7 @@ class TestBesideTheAttempt:
     def test_a_receiver_that_does_not_return_holds_no_message(
         self, consume: Consume, diary: Diary, monkeypatch: pytest.MonkeyPatch, task: Any
     ) -> None:
-        monkeypatch.setattr("django_pgqueue.worker.run.threads.MAX_LATE_SECONDS", 0.1)
+        monkeypatch.setattr("django_pgqueue.worker.run.limits.MAX_LATE_SECONDS", 0.1)
 
         def hear(**_: Any) -> None:
             diary.write("heard")
@@ -301,7 +301,9 @@ class TestBesideTheAttempt:
             consumer = consume()
             result = ended(task.enqueue("x"))
             assert result.errors[0].exception_class is TaskTimeout
-            wait_until(lambda: not consumer.slots.busy_aside(), "the process waits for nothing, and can be replaced")
+            wait_until(
+                lambda: not consumer.slots.aside.are_busy(), "the process waits for nothing, and can be replaced"
+            )
             diary.allow("heard")
             diary.allow("x-1")
         assert diary.words().count("heard") == 1

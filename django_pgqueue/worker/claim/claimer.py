@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import DequeueArguments, Floor, Prospect, Received
     from django_pgqueue.worker.claim.registration import Registration
     from django_pgqueue.worker.run.outcome import EndedAttempt
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
     from django_pgqueue.worker.settings import WorkerSettings
 
 logger = logging.getLogger("django_pgqueue.worker")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.claim.prefetch import Prefetch
     from django_pgqueue.worker.claim.unknown import UnknownMessages
     from django_pgqueue.worker.claim.versions import Versions
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
     from django_pgqueue.worker.settings import WorkerSettings
 
 STALLED_SECONDS = 0.5

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.execution import Execution
     from django_pgqueue.worker.run.outcome import EndedAttempt
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
 
 
 class EventLoop:
@@ -136,7 +136,7 @@ class EventLoop:
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
         running.set(execution)
-        self.slots.begin_in(self, execution)
+        self.slots.limits.begin_in(self, execution)
         with self.slots.marks.mark() as mark:
             mark.begin(message)
             try:
@@ -146,7 +146,7 @@ class EventLoop:
             mark.end(message)
         self._begun.pop(task, None)
         self._running[task] = None
-        self.slots.ended_in_time(execution, end)
+        self.slots.limits.ended_in_time(execution, end)
         # One thread of asgiref's does the database work of all async tasks, in the order in which it was asked for:
         # this cleaning comes before whatever the next task wants.  No coroutine waits for it.
         if databases_were_used():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import threading
 
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
 
 LOOK_EVERY_SECONDS = 0.5
 THREADS = Path("/proc/self/task")
@@ -29,7 +29,7 @@ class Watchdog:
         if now < self._next_look:
             return None
         self._next_look = now + LOOK_EVERY_SECONDS
-        found = slots.bury()
+        found = slots.limits.bury()
         self.died += len(found)
         self.blocked_seconds = slots.seconds_without_a_turn(now)
         return f"{' and '.join(found)} died" if found else None

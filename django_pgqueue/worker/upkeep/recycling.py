@@ -16,7 +16,7 @@ from django_pgqueue.worker.run.watchdog import Watchdog
 from django_pgqueue.worker.settings import MAX_RETIRING
 
 if TYPE_CHECKING:
-    from django_pgqueue.worker.run.threads import Slots
+    from django_pgqueue.worker.run.slots import Slots
     from django_pgqueue.worker.settings import WorkerSettings
     from django_pgqueue.worker.upkeep.retirement import Retirement
 
@@ -56,12 +56,12 @@ class Recycling:
     def look_after(self, slots: Slots, *, patience_seconds: float) -> str | None:
         """Ends the attempts whose time is up, and those whose slot has died.  Returns which slots have died."""
         now = time.monotonic()
-        for message in slots.time_out(now):
+        for message in slots.limits.time_out(now):
             self.timed_out(message.id)
         if (reason := self.watchdog.look_if_due(slots, now=now)) is not None:
             self._stuck = reason  # more of the process may be broken
         if self.is_stuck:
-            slots.give_up(now, patience_seconds=patience_seconds)
+            slots.limits.give_up(now, patience_seconds=patience_seconds)
         return reason
 
     def timed_out(self, message_id: int) -> None:

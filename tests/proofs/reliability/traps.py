@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.worker.record import recorder
 from django_pgqueue.worker.run import atomic
-from django_pgqueue.worker.run.threads import Slots
+from django_pgqueue.worker.run.slots import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
