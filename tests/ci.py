@@ -17,17 +17,17 @@ from example_project.development import bootstrap, interpreter  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LINT = "--lint"
+LINT, PREPARE = "--lint", "--prepare"
 
 
 def main(arguments: "list[str]") -> int:
     interpreter.require(sys.argv)
     os.chdir(str(ROOT))
-    if arguments not in ([], [LINT]):
+    if arguments not in ([], [LINT], [PREPARE]):
         sys.exit("usage: .ci/run [{}]".format(LINT))
     if arguments:
         bootstrap.enter("demo", "test", "lint", "docs", "spark")
-        return report(lint())
+        return report(lint()) if arguments == [LINT] else 0
     return report(everything())
 
 
@@ -44,37 +44,40 @@ def everything() -> "dict[str, bool]":
         for title, version, chosen in shares(oldest, newest)
     }
 
-    def checked() -> bool:
-        return run(pythons[newest], "tests/ci.py", LINT)
+    def on_the_newest(step: str) -> bool:
+        return run(pythons[newest], "tests/ci.py", step)
 
-    return side_by_side(checked, commands) if "DATABASE_URL" not in os.environ else one_by_one(checked, commands)
+    return (one_by_one if "DATABASE_URL" in os.environ else side_by_side)(on_the_newest, commands)
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
-    """A title, a Python and what it runs, each about as long.  What is the same on both is done on one, and so are the
-    slow tests.  The newest comes last: lint uses its environment first.
+    """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  The
+    longest come first.
     """
     if oldest == newest:
         return [("tests", oldest, [])]
     tests = "tests on Python {}.{}"
     return [
-        (tests.format(*oldest), oldest, ["-m", "not once and not slow"]),
-        ("Spark on Python {}.{}".format(*oldest), oldest, ["-m", "spark"]),
+        ("slow tests on Python {}.{}".format(*newest), newest, ["--no-spark", "-m", "slow and not once"]),
         ("SQL, proofs and project on Python {}.{}".format(*oldest), oldest, ["-m", "once and not spark"]),
-        (tests.format(*newest), newest, ["--no-spark", "-m", "not once"]),
+        (tests.format(*oldest), oldest, ["-m", "not once and not slow"]),
+        (tests.format(*newest), newest, ["--no-spark", "-m", "not once and not slow"]),
+        ("Spark on Python {}.{}".format(*oldest), oldest, ["-m", "spark"]),
     ]
 
 
-def one_by_one(checked: "Callable[[], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    results = {"lint": checked()}
+def one_by_one(on_the_newest: "Callable[[str], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    results = {"lint": on_the_newest(LINT)}
     for title, words in commands.items():
         say("\n=== " + title)
         results[title] = run(*words)
     return results
 
 
-def side_by_side(checked: "Callable[[], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    """Each with a server of its own: the tests wait more than they compute. What they say is shown in turn."""
+def side_by_side(on_the_newest: "Callable[[str], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    """Each with a server of its own: the tests wait more than they compute.  What they say is shown in turn.  The
+    environment of the newest Python is made first, because lint adds to what its tests need.
+    """
     with tempfile.TemporaryDirectory(prefix="pgqueue-ci-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -82,10 +85,10 @@ def side_by_side(checked: "Callable[[], bool]", commands: "dict[str, list[str]]"
             Run(title, words, folder / "{}-{}".format(number, title.replace(" ", "-")))
             for number, (title, words) in enumerate(commands.items())
         ]
-        for one in runs[:-1]:
+        on_the_newest(PREPARE)
+        for one in runs:
             one.start()
-        results = {"lint": checked()}
-        runs[-1].start()
+        results = {"lint": on_the_newest(LINT)}
         passed = [one.told() for one in runs]  # before any of them has another try alone
         results.update({one.title: fine or one.once_more() for one, fine in zip(runs, passed)})  # noqa: B905 - old Pythons
     return results
