@@ -46,6 +46,14 @@ def is_on_time(seconds: float) -> bool:
     return TIMEOUT_SECONDS <= seconds < MAX_WAIT_SECONDS
 
 
+def succeeded_at_last(result: AnyTaskResult) -> bool:
+    """Its first attempt took too long, and so did perhaps others on a busy machine."""
+    *before, last = statuses(ended(result))
+    assert set(before) == {"retried"}
+    assert {error.exception_class for error in result.errors} == {TaskTimeout}
+    return last == "succeeded" and result.return_value == len(before) + 1
+
+
 class TestAsync:
     def test_an_async_task_is_cancelled_and_its_process_stays(self, consume: Consume, diary: Diary) -> None:
         consumer = consume()
@@ -60,9 +68,7 @@ class TestAsync:
     def test_it_is_retried(self, consume: Consume) -> None:
         consume()
         result = ended(slow.stay_async_at_first.enqueue())
-        assert result.return_value == 2
-        assert statuses(result) == ["retried", "succeeded"]
-        assert result.errors[0].exception_class is TaskTimeout
+        assert succeeded_at_last(result)
 
     def test_a_timeout_of_the_task_s_own_is_another_error(self, consume: Consume) -> None:
         consume()
@@ -96,8 +102,7 @@ class TestAsyncThatCannotBeCancelled:
         other = slow.hold_async.enqueue("y")
         started(diary, "y")
         result = slow.block.enqueue("x")
-        assert ended(result).return_value == 2, "in another loop"
-        assert statuses(result) == ["retried", "succeeded"]
+        assert succeeded_at_last(result), "in another loop"
         assert result.errors[0].exception_class is TaskTimeout
         for word in ("x-1", "y-1"):
             diary.allow(word)
@@ -109,7 +114,7 @@ class TestAsyncThatCannotBeCancelled:
         consume(grace_seconds=0.2)
         other = slow.hold_async.enqueue("y")  # it has one attempt
         started(diary, "y")
-        assert ended(slow.block.enqueue("x")).return_value == 2
+        assert succeeded_at_last(slow.block.enqueue("x"))
         diary.allow("y-2")
         assert ended(other).status is TaskResultStatus.SUCCESSFUL
         assert statuses(other) == ["deferred", "succeeded"]
@@ -147,12 +152,11 @@ class TestThreads:
     def test_it_is_retried_and_the_late_outcome_is_dropped(self, consume: Consume, diary: Diary) -> None:
         consume(threads=1)
         result = slow.stay_at_first.enqueue("x")
-        assert ended(result).return_value == 2
+        assert succeeded_at_last(result)
         diary.allow("x-1")
         wait_until(lambda: "x, late" in diary.words(), "the thread ends")
         result.refresh()
-        assert result.return_value == 2
-        assert statuses(result) == ["retried", "succeeded"]
+        assert succeeded_at_last(result)
 
     def test_late_writes_of_an_atomic_task_are_rolled_back(
         self, consume: Consume, diary: Diary, effects: Effects
@@ -188,9 +192,7 @@ class TestSessions:
         session.rows("insert into feature_effect (word) values ('free')")
         consume()
         result = slow.lock_and_sleep.enqueue(where)
-        assert ended(result).return_value == 2, "the second one does the same"
-        assert statuses(result) == ["retried", "succeeded"]
-        assert result.errors[0].exception_class is TaskTimeout
+        assert succeeded_at_last(result), "the second one does the same"
         assert effects.writers() == []
 
     def test_the_query_of_an_async_task_is_cancelled_and_its_process_stays(
@@ -242,8 +244,7 @@ class TestSessions:
             through = url._replace(netloc=f"{url.netloc.rpartition(':')[0]}:{pooler.port}").geturl()
             worker = start("--threads", "2", options={"LISTEN": False}, DATABASE_URL=through)
             result = slow.lock_and_sleep.enqueue("PostgreSQL")
-            assert ended(result).return_value == 2
-            assert statuses(result) == ["retried", "succeeded"]
+            assert succeeded_at_last(result)
             assert f"cut id={result.id}" in worker.output
             assert worker.stop() == 0
         assert effects.writers() == []
@@ -338,14 +339,14 @@ class TestBeforeItBegan:
     def test_a_task_that_a_receiver_delayed_too_long_does_not_begin(self, consume: Consume, diary: Diary) -> None:
         def hold_up(task_result: AnyTaskResult, **_: Any) -> None:
             if task_result.attempts == 1:
-                wait_until(lambda: statuses(task_result) == ["retried"], "its time is up")
+                wait_until(lambda: statuses(task_result)[:1] == ["retried"], "its time is up")
 
         with listening("started", hold_up):
             result = slow.stay_at_first.enqueue("x")
             consume()
-            wait_until(lambda: statuses(result) == ["retried"], "its time is up")
+            wait_until(lambda: statuses(result)[:1] == ["retried"], "its time is up")
             consume()
-            assert ended(result).return_value == 2
+            assert succeeded_at_last(result)
         assert diary.words() == []
 
 
