@@ -44,15 +44,35 @@ MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 NINE = dt.datetime(2026, 3, 2, 9, 0, tzinfo=dt.UTC)
 SETTINGS = "tests.support.scheduled.settings"
+MAKE = "reports.tasks.make"
+"""The task of the code that ``Queue.declare`` sets."""
 
 
 class Queue:
     """The queue at a time that the test says, by one session with the worker's own kind of connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
         self.connection = connect("default")
         self.at = NINE
         self.scheduler = Scheduler("default")
+
+    def declare(self, schedule: Any = None, *, path: str = MAKE, **options: Any) -> None:
+        """Sets the project's code: a module with this task, which has this schedule."""
+
+        def make(word: str = "") -> None: ...
+
+        make.__module__, _, make.__qualname__ = path.rpartition(".")
+        module = ModuleType(make.__module__)
+        setattr(module, make.__qualname__, task(make, schedule=schedule, **options))
+        self.monkeypatch.setitem(sys.modules, make.__module__, module)
+        registry.forget()
+
+    def deploy(self, schedule: Any = None, *, by: Scheduler | None = None, **options: Any) -> list[Message]:
+        """The first look of a worker with this code."""
+        self.declare(schedule, **options)
+        self.scheduler = by or Scheduler("default")
+        return self.look()
 
     def move_to(self, at: dt.datetime) -> None:
         self.at = at
@@ -83,17 +103,14 @@ class Queue:
                     asleep_ms=None,
                 )  # fmt: skip
 
-    def slots(self, by: Scheduler | None = None) -> list[dt.datetime]:
-        """The same, as the slots of the messages."""
-        return [slot_of(message) for message in self.look(by)]
-
 
 @pytest.fixture
-def queue(transactional_db: None) -> Iterator[Queue]:
-    queue = Queue()
+def queue(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Queue]:
+    queue = Queue(monkeypatch)
     queue.move_to(NINE)
     with queue.connection:
         yield queue
+    registry.forget()
 
 
 @pytest.fixture(autouse=True)
@@ -104,31 +121,14 @@ def no_slots(db: None) -> None:
         cursor.execute("delete from pgqueue_schedule_declaration")
 
 
-@pytest.fixture
-def declare(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Sets the project's code: a module with the task ``reports.tasks.make``, which has this schedule."""
-
-    def set_code(schedule: Any = None, **options: Any) -> None:
-        def make(word: str = "") -> None: ...
-
-        make.__module__, make.__qualname__ = "reports.tasks", "make"
-        module = ModuleType("reports.tasks")
-        module.make = task(make, schedule=schedule, **options)  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, "reports.tasks", module)
-        registry.forget()
-
-    yield set_code
-    registry.forget()
-
-
 def by_hand(name: str = "by hand", **columns: Any) -> Schedule:
     """A schedule as somebody writes it into the table."""
     given = {"next_at": NINE, "cron": "0 * * * *", "task": send.module_path, "content": {"args": ["Ada"], "kwargs": {}}}
     return Schedule.objects.create(name=name, **given | columns)
 
 
-def slot_of(message: Message) -> dt.datetime:
-    return EPOCH + dt.timedelta(milliseconds=(message.headers or {})["slot"])
+def slots(messages: list[Message]) -> list[dt.datetime]:
+    return [EPOCH + dt.timedelta(milliseconds=(message.headers or {})["slot"]) for message in messages]
 
 
 def names(messages: list[Message]) -> list[str]:
@@ -136,7 +136,7 @@ def names(messages: list[Message]) -> list[str]:
     return [(message.headers or {})["schedule"] for message in messages]
 
 
-def row(name: str = "reports.tasks.make") -> Schedule:
+def row(name: str = MAKE) -> Schedule:
     return Schedule.objects.get(name=name)
 
 
@@ -242,32 +242,12 @@ def test_a_burst_fires_nothing_and_does_not_spin_while_its_job_runs(
 # What a schedule enqueues
 
 
-def test_a_slot_becomes_a_message_with_the_values_of_the_schedule(queue: Queue) -> None:
-    by_hand(queue="mail", priority=7, max_attempts=3, content={"args": ["Ada"], "kwargs": {"polite": False}})
-    [message] = queue.look()
-    assert (message.task, message.queue, message.priority, message.max_attempts) == (send.module_path, "mail", 7, 3)
-    assert message.content == {"args": ["Ada"], "kwargs": {"polite": False}}
-    assert message.headers == {"schedule": "by hand", "slot": to_epoch_ms(NINE)}
-    assert message.dequeue_at == message.created_at == NINE
-    assert row("by hand").next_at == NINE + HOUR
-    assert queue.look() == []
-
-
 def test_nothing_is_enqueued_before_its_time_and_everything_at_its_time(queue: Queue) -> None:
     by_hand(next_at=NINE + HOUR)
     queue.move_to(NINE + HOUR - dt.timedelta(milliseconds=1))
     assert queue.look() == []
     queue.move_to(NINE + HOUR)
-    assert queue.slots() == [NINE + HOUR]
-
-
-def test_a_schedule_follows_its_time_zone_over_the_change_of_clocks(queue: Queue) -> None:
-    by_hand(next_at=dt.datetime(2026, 3, 28, 1, 30, tzinfo=dt.UTC), cron="30 2 * * *", timezone="Europe/Berlin")
-    found = []
-    for day in range(28, 32):
-        queue.move_to(dt.datetime(2026, 3, day, 6, 0, tzinfo=dt.UTC))
-        found += queue.slots()
-    assert [f"{slot:%d %H:%M}" for slot in found] == ["28 01:30", "29 01:00", "30 00:30", "31 00:30"]
+    assert slots(queue.look()) == [NINE + HOUR]
 
 
 def test_a_schedule_locked_by_another_session_is_left_to_it(queue: Queue, session: Session) -> None:
@@ -276,7 +256,7 @@ def test_a_schedule_locked_by_another_session_is_left_to_it(queue: Queue, sessio
         session.rows("select from pgqueue_schedule for update")
         assert queue.look() == []
         assert queue.scheduler.next_look > 0
-    assert queue.slots() == [NINE]
+    assert slots(queue.look()) == [NINE]
 
 
 def test_a_worker_that_could_not_fire_does_not_retry_at_once(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +310,7 @@ def test_a_schedule_can_be_run_now_beside_its_slots(queue: Queue) -> None:
     assert (message.task, message.queue, message.headers) == (send.module_path, "mail", {"schedule": "by hand"})
     assert row("by hand").next_at == NINE + HOUR
     queue.move_to(NINE + HOUR)
-    assert queue.slots() == [NINE + HOUR]
+    assert slots(queue.look()) == [NINE + HOUR]
 
 
 @pytest.mark.parametrize("act", [control.pause_schedule, control.resume_schedule, control.run_schedule])
@@ -342,8 +322,8 @@ def test_a_schedule_that_is_not_there_is_named(act: Callable[[str], Any], db: No
 # Declared in code
 
 
-def test_a_declared_schedule_appears_with_its_next_slot(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(
+def test_a_declared_schedule_appears_with_its_next_slot(queue: Queue) -> None:
+    queue.declare(
         cron("30 2 * * *", timezone="Europe/Berlin", args=["x"], catch_up="skip"),
         queue_name="default", priority=9, max_attempts=4,
     )  # fmt: skip
@@ -357,55 +337,39 @@ def test_a_declared_schedule_appears_with_its_next_slot(queue: Queue, declare: C
     assert made.next_at == dt.datetime(2026, 3, 3, 1, 30, tzinfo=dt.UTC)
 
 
-def test_several_schedules_of_one_task_have_names_of_their_own(queue: Queue, declare: Callable[..., None]) -> None:
-    declare((every(HOUR), every(DAY, name="daily", args=["x"]), every(MINUTE)))
-    queue.look()
+def test_several_schedules_of_one_task_have_names_of_their_own(queue: Queue) -> None:
+    queue.deploy((every(HOUR), every(DAY, name="daily", args=["x"]), every(MINUTE)))
     found = set(Schedule.objects.values_list("name", flat=True))
     assert found == {"reports.tasks.make#1", "daily", "reports.tasks.make#3"}
 
 
-def test_with_the_code_the_schedule_changes(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR))
-    queue.look()
+def test_with_the_code_the_schedule_changes(queue: Queue) -> None:
+    queue.deploy(every(HOUR))
     queue.move_to(NINE + 10 * MINUTE)
 
-    declare(every(HOUR, args=["new"]), priority=3)
-    queue.look(Scheduler("default"))
+    queue.deploy(every(HOUR, args=["new"]), priority=3)
     assert (row().content["args"], row().priority, row().next_at) == (["new"], 3, NINE + HOUR)
 
-    declare(every(15 * MINUTE))
-    queue.look(Scheduler("default"))
+    queue.deploy(every(15 * MINUTE))
     assert row().next_at == NINE + 15 * MINUTE, "another rule has another next slot"
 
 
-def test_a_schedule_removed_from_the_code_stops_until_it_is_declared_again(
-    queue: Queue, declare: Callable[..., None]
-) -> None:
-    declare(every(HOUR))
-    queue.look()
-    declare(None)
-    after = Scheduler("default")
+def test_a_schedule_removed_from_the_code_stops_until_it_is_declared_again(queue: Queue) -> None:
+    queue.deploy(every(HOUR))
     queue.move_to(NINE + 3 * HOUR)
-    assert queue.look(after) == []
+    assert queue.deploy(None) == []
     assert row().next_at == NINE + HOUR
-    declare(every(HOUR))
-    assert queue.slots(Scheduler("default")) == [NINE + 3 * HOUR], "one job for the time in between"
+    assert slots(queue.deploy(every(HOUR))) == [NINE + 3 * HOUR], "one job for the time in between"
 
 
-def test_old_and_new_workers_side_by_side_fire_what_each_of_them_declares(
-    queue: Queue, declare: Callable[..., None]
-) -> None:
-    declare((every(HOUR, name="leaving"), every(HOUR, name="staying")))
-    old = queue.scheduler
-    queue.look(old)
-    declare((every(HOUR, name="staying"), every(HOUR, name="coming")))
-    new = Scheduler("default")
-    queue.look(new)
+def test_old_and_new_workers_side_by_side_fire_what_each_of_them_declares(queue: Queue) -> None:
+    old, new = Scheduler("default"), Scheduler("default")
+    queue.deploy((every(HOUR, name="leaving"), every(HOUR, name="staying")), by=old)
+    queue.deploy((every(HOUR, name="staying"), every(HOUR, name="coming")), by=new)
     queue.look(old, declare=True)
 
     queue.move_to(NINE + HOUR)
-    by_new = names(queue.look(new))
-    by_old = names(queue.look(old))
+    by_new, by_old = names(queue.look(new)), names(queue.look(old))
     assert (by_new, by_old) == (["coming", "staying"], ["leaving"])
 
 
@@ -415,99 +379,69 @@ def test_old_and_new_workers_side_by_side_fire_what_each_of_them_declares(
 @pytest.mark.parametrize("named", [True, False], ids=["known workers", "unknown workers"])
 @pytest.mark.parametrize("order", ["old first", "new first", "in turn"])
 @pytest.mark.parametrize("catch_up", ["one", "all"])
-def test_two_versions_side_by_side_leave_no_slot_out(
-    queue: Queue, declare: Callable[..., None], order: str, catch_up: str, named: bool
-) -> None:
+def test_two_versions_side_by_side_leave_no_slot_out(queue: Queue, order: str, catch_up: str, named: bool) -> None:
     """The same slots, by other words: each version declares its own every minute."""
-    declare(every(MINUTE, catch_up=catch_up))
-    queue.look(old := queue.worker("old" if named else None))
-    declare(cron("* * * * *", timezone="UTC", catch_up=catch_up))
-    queue.look(new := queue.worker("new" if named else None))
-    slots = []
+    old, new = (queue.worker(name if named else None) for name in ("old", "new"))
+    queue.deploy(every(MINUTE, catch_up=catch_up), by=old)
+    queue.deploy(cron("* * * * *", timezone="UTC", catch_up=catch_up), by=new)
+    found = []
     for minute in range(1, 61):
         queue.move_to(NINE + minute * MINUTE)
         queue.be_seen(old, new)
         turn = [old, new] if order == "old first" or (order == "in turn" and minute % 2) else [new, old]
-        slots += [slot_of(message) for by in turn for message in queue.look(by, declare=True)]
-    assert slots == [NINE + minute * MINUTE for minute in range(1, 61)]
+        found += [message for by in turn for message in queue.look(by, declare=True)]
+    assert slots(found) == [NINE + minute * MINUTE for minute in range(1, 61)]
 
 
 @pytest.mark.parametrize(("catch_up", "hours"), [("all", [10, 11, 12]), ("one", [12]), ("skip", [12])], ids=str)
-def test_slots_due_by_the_old_rule_are_fired_before_it_changes(
-    queue: Queue, declare: Callable[..., None], catch_up: str, hours: list[int]
-) -> None:
-    declare(every(HOUR, catch_up=catch_up))
-    queue.look()
+def test_slots_due_by_the_old_rule_are_fired_before_it_changes(queue: Queue, catch_up: str, hours: list[int]) -> None:
+    queue.deploy(every(HOUR, catch_up=catch_up))
     queue.move_to(NINE + 3 * HOUR)
-    declare(every(25 * MINUTE, args=["new"], catch_up="one"))
-    after = Scheduler("default")
-    fired = queue.look(after)
-    assert [slot_of(message).hour for message in fired] == hours
-    assert {message.content["args"][0] for message in fired} == {"new"}, (
-        "the arguments are those of the code that is there"
-    )
+    fired = queue.deploy(every(25 * MINUTE, args=["new"], catch_up="one"))
+    assert [slot.hour for slot in slots(fired)] == hours
+    arguments = {message.content["args"][0] for message in fired}
+    assert arguments == {"new"}, "the arguments are those of the code that is there"
     assert (row().interval_ms, row().catch_up) == (1_500_000, "one")
     assert row().next_at == every(25 * MINUTE).rule.first_after(queue.at)
 
 
-def test_a_rule_changes_when_all_that_was_missed_has_been_caught_up_with(
-    queue: Queue, declare: Callable[..., None]
-) -> None:
-    declare(every(dt.timedelta(seconds=1), catch_up="all"))
-    queue.look()
+def test_a_rule_changes_when_all_that_was_missed_has_been_caught_up_with(queue: Queue) -> None:
+    queue.deploy(every(dt.timedelta(seconds=1), catch_up="all"))
     queue.move_to(NINE + dt.timedelta(seconds=2 * MAX_SLOTS + 5))
-    declare(every(HOUR))
-    after = Scheduler("default")
-    assert [len(queue.look(after)) for _ in range(4)] == [MAX_SLOTS, MAX_SLOTS, 5, 0]
+    assert len(queue.deploy(every(HOUR))) == MAX_SLOTS
+    assert [len(queue.look()) for _ in range(3)] == [MAX_SLOTS, 5, 0]
     assert (row().interval_ms, row().next_at) == (3_600_000, NINE + HOUR)
 
 
-def test_a_rule_that_is_due_all_the_time_can_be_changed(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(dt.timedelta(milliseconds=10)))
-    queue.look()
-    queue.move_to(NINE + MINUTE)
-    declare(every(HOUR))
-    assert len(queue.look(Scheduler("default"))) == 1
-    assert row().interval_ms == 3_600_000
-
-
-def test_a_slot_locked_by_another_session_keeps_its_rule_until_it_is_fired(
-    queue: Queue, declare: Callable[..., None], session: Session
-) -> None:
-    declare(every(HOUR))
-    queue.look()
+def test_a_slot_locked_by_another_session_keeps_its_rule_until_it_is_fired(queue: Queue, session: Session) -> None:
+    queue.deploy(every(HOUR))
     queue.move_to(NINE + HOUR)
-    declare(every(7 * MINUTE))
-    after = Scheduler("default")
     with session.connection.transaction():
         session.rows("select from pgqueue_schedule for update")
         queue.connection.execute("set lock_timeout = '20ms'")
-        assert queue.look(after) == []
+        assert queue.deploy(every(7 * MINUTE)) == []
     assert row().interval_ms == 3_600_000
-    assert [slot_of(message) for message in queue.look(after, declare=True)] == [NINE + HOUR]
+    assert slots(queue.look(declare=True)) == [NINE + HOUR]
     assert row().interval_ms == 420_000
 
 
-def test_a_paused_schedule_has_nothing_due_and_changes_at_once(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR, catch_up="all"))
-    queue.look()
-    control.pause_schedule("reports.tasks.make")
+def test_a_paused_schedule_has_nothing_due_and_changes_at_once(queue: Queue) -> None:
+    queue.deploy(every(HOUR, catch_up="all"))
+    control.pause_schedule(MAKE)
     queue.move_to(NINE + 3 * HOUR)
-    declare(every(MINUTE))
-    assert queue.look(Scheduler("default")) == []
+    assert queue.deploy(every(MINUTE)) == []
     assert row().interval_ms == 60_000
 
 
 def test_the_version_that_was_there_first_counts_until_its_last_worker_has_left(
-    queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture
+    queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A rolling deploy: nothing flips, whoever comes, goes, or starts again."""
     caplog.set_level(logging.INFO, "django_pgqueue.worker")
-    declare(every(HOUR))
     first, second = queue.worker("first"), queue.worker("second")
-    queue.look(first)
+    queue.deploy(every(HOUR), by=first)
     queue.look(second)
-    declare(every(MINUTE))
+    queue.declare(every(MINUTE))
     third = queue.worker("third")
     for by in (third, first, second, third):
         queue.look(by, declare=True)
@@ -521,78 +455,59 @@ def test_the_version_that_was_there_first_counts_until_its_last_worker_has_left(
     queue.look(third)
     assert row().interval_ms == 60_000, "with the next look, not in a minute"
 
-    declare(every(HOUR))
-    queue.look(queue.worker("rolled back"))
+    queue.deploy(every(HOUR), by=queue.worker("rolled back"))
     assert row().interval_ms == 60_000, "the way back is the same"
     third.leave(queue.connection)
     queue.look(queue.worker("another of the old code"))
     assert row().interval_ms == 3_600_000
 
 
-def test_the_declaration_of_a_dead_worker_expires_after_a_minute(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR))
-    queue.look(queue.worker("killed"))
-    declare(every(5 * MINUTE))
-    new = queue.worker("new")
-    queue.look(new)
-    queue.move_to(NINE + 59 * dt.timedelta(seconds=1))
-    queue.look(new)
-    assert row().interval_ms == 3_600_000
-    queue.move_to(NINE + 61 * dt.timedelta(seconds=1))
-    queue.look(new)
-    assert row().interval_ms == 300_000
+def test_the_declaration_of_a_dead_worker_expires_after_a_minute(queue: Queue) -> None:
+    queue.deploy(every(HOUR), by=queue.worker("killed"))
+    queue.deploy(every(5 * MINUTE), by=queue.worker("new"))
+    for seconds, interval_ms in ((59, 3_600_000), (61, 300_000)):
+        queue.move_to(NINE + dt.timedelta(seconds=seconds))
+        queue.look()
+        assert row().interval_ms == interval_ms
 
 
-def test_a_schedule_changed_by_hand_is_restored_by_any_worker(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR))
-    queue.look(one := queue.worker("one"))
+def test_a_schedule_changed_by_hand_is_restored_by_any_worker(queue: Queue) -> None:
+    queue.deploy(every(HOUR), by=queue.worker("one"))
     queue.look(queue.worker("another"))
     Schedule.objects.update(interval_ms=5, next_at=NINE + DAY)
-    queue.look(one, declare=True)
+    queue.look(declare=True)
     assert (row().interval_ms, row().next_at) == (3_600_000, NINE + HOUR)
 
 
-def test_a_worker_with_another_name_declares_once_more(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR))
-    queue.look(old := queue.worker("before"))
+def test_a_worker_with_another_name_declares_once_more(queue: Queue) -> None:
+    old = queue.worker("before")
+    queue.deploy(every(HOUR), by=old)
     queue.worker("after")
     functions.worker_gone(queue.connection, "before")
     old.renamed("after")
     queue.look(old)
-    declare(every(MINUTE))
-    queue.look(queue.worker("new"))
+    queue.deploy(every(MINUTE), by=queue.worker("new"))
     assert row().interval_ms == 3_600_000
 
 
-def test_a_deleted_schedule_returns_while_the_code_declares_it(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR))
-    queue.look()
+def test_a_deleted_schedule_returns_while_the_code_declares_it(queue: Queue) -> None:
+    queue.deploy(every(HOUR))
     Schedule.objects.all().delete()
     queue.look(declare=True)
     assert row().next_at == NINE + HOUR
 
 
-def test_two_tasks_that_declare_one_name_are_logged(
-    queue: Queue, declare: Callable[..., None], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    declare(every(HOUR, name="nightly"))
-
-    def other() -> None: ...
-
-    other.__module__, other.__qualname__ = "zoo.tasks", "other"
-    module = ModuleType("zoo.tasks")
-    module.other = task(other, schedule=every(DAY, name="nightly"))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "zoo.tasks", module)
+def test_two_tasks_that_declare_one_name_are_logged(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    queue.declare(every(HOUR, name="nightly"))
+    queue.declare(every(DAY, name="nightly"), path="zoo.tasks.other")
     with caplog.at_level(logging.ERROR, "django_pgqueue.worker"):
         queue.look()
     assert row("nightly").task == "reports.tasks.make"
     assert "name=nightly is declared by reports.tasks.make and by zoo.tasks.other" in caplog.text
 
 
-def test_a_copy_made_by_using_is_not_a_second_declaration(
-    queue: Queue, declare: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declare(every(HOUR), priority=1)
+def test_a_copy_made_by_using_is_not_a_second_declaration(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue.declare(every(HOUR), priority=1)
     module = sys.modules["reports.tasks"]
     module.urgent = module.make.using(priority=100)  # type: ignore[attr-defined]
     elsewhere = ModuleType("zoo.tasks")
@@ -603,12 +518,12 @@ def test_a_copy_made_by_using_is_not_a_second_declaration(
 
 
 def test_a_declaration_that_cannot_be_stored_is_logged_and_stops_no_other(
-    queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture
+    queue: Queue, caplog: pytest.LogCaptureFixture
 ) -> None:
-    declare((every(HOUR, args=["x" * 2_000_000], name="large"), every(HOUR, name="small")))
+    queue.declare((every(HOUR, args=["x" * 2_000_000], name="large"), every(HOUR, name="small")))
     by_hand()
     with caplog.at_level(logging.ERROR, "django_pgqueue.worker"):
-        assert queue.slots() == [NINE]
+        assert slots(queue.look()) == [NINE]
     assert "schedule name=large cannot be declared: its call has 2,000,0" in caplog.text
     assert list(Schedule.objects.filter(declared=True).values_list("name", flat=True)) == ["small"]
 
@@ -620,12 +535,16 @@ def test_invalid_content_of_a_schedule_fails_only_its_message(queue: Queue, sess
     assert [message.content for message in queue.look()] == [{"args": 5}]
 
 
+def test_a_schedule_of_a_task_that_only_newer_workers_have_is_fired(queue: Queue) -> None:
+    by_hand(task="reports.tasks.coming")
+    assert [message.task for message in queue.look()] == ["reports.tasks.coming"]
+
+
 # Unique keys
 
 
-def test_a_task_with_a_key_is_enqueued_once_while_its_key_is_held(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR, args=["a"]), unique_key=True)
-    queue.look()
+def test_a_task_with_a_key_is_enqueued_once_while_its_key_is_held(queue: Queue) -> None:
+    queue.deploy(every(HOUR, args=["a"]), unique_key=True)
     queue.move_to(NINE + HOUR)
     [message] = queue.look()
     module = sys.modules["reports.tasks"]
@@ -638,11 +557,10 @@ def test_a_task_with_a_key_is_enqueued_once_while_its_key_is_held(queue: Queue, 
     assert len(queue.look()) == 1
 
 
-def test_the_key_and_the_policy_are_those_of_the_task(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(
+def test_the_key_and_the_policy_are_those_of_the_task(queue: Queue) -> None:
+    queue.deploy(
         every(HOUR, args=["a"]), unique_key=lambda word: f"key {word}", on_conflict="replace", unique_until="started"
     )
-    queue.look()
     module = sys.modules["reports.tasks"]
     other = module.make.using(run_after=DAY, priority=50).enqueue("a")
     queue.move_to(NINE + HOUR)
@@ -653,51 +571,47 @@ def test_the_key_and_the_policy_are_those_of_the_task(queue: Queue, declare: Cal
     assert names([message]) == ["reports.tasks.make"]
 
 
-def test_on_conflict_raise_works_as_keep_in_a_schedule(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR), unique_key="k", on_conflict="raise")
-    queue.look()
+def test_on_conflict_raise_works_as_keep_in_a_schedule(queue: Queue) -> None:
+    queue.deploy(every(HOUR), unique_key="k", on_conflict="raise")
     queue.move_to(NINE + HOUR)
     assert len(queue.look()) == 1
     queue.move_to(NINE + 2 * HOUR)
     assert queue.look() == []
     assert row().next_at == NINE + 3 * HOUR
     with pytest.raises(DuplicateMessage) as refused:
-        control.run_schedule("reports.tasks.make")
+        control.run_schedule(MAKE)
     assert refused.value.existing_id == Message.objects.get().pk
 
 
-def test_run_now_is_an_enqueue_with_the_key(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR), unique_key="k")
-    queue.look()
-    message_id = control.run_schedule("reports.tasks.make")
-    assert control.run_schedule("reports.tasks.make") == message_id
+def test_run_now_is_an_enqueue_with_the_key(queue: Queue) -> None:
+    queue.deploy(every(HOUR), unique_key="k")
+    message_id = control.run_schedule(MAKE)
+    assert control.run_schedule(MAKE) == message_id
     assert Message.objects.get().unique_key == "reports.tasks.make:k"
 
 
-def test_its_messages_are_in_the_channel_of_the_task(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR), channel="acme")
-    queue.look()
+def test_its_messages_are_in_the_channel_of_the_task(queue: Queue) -> None:
+    queue.deploy(every(HOUR), channel="acme")
     queue.move_to(NINE + HOUR)
     queue.look()
-    control.run_schedule("reports.tasks.make")
+    control.run_schedule(MAKE)
     assert list(Message.objects.values_list("channel", flat=True)) == ["acme", "acme"]
 
 
-def test_a_full_channel_uses_the_slot_and_makes_run_now_an_error(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(every(HOUR), channel="acme")
-    queue.look()
+def test_a_full_channel_uses_the_slot_and_makes_run_now_an_error(queue: Queue) -> None:
+    queue.deploy(every(HOUR), channel="acme")
     control.set_channel("acme", max_size=0)
     queue.move_to(NINE + HOUR)
     assert queue.look() == []
     assert Schedule.objects.get().next_at == NINE + 2 * HOUR
     with pytest.raises(ChannelFull, match=r"The message of schedule 'reports.tasks.make' was not enqueued"):
-        control.run_schedule("reports.tasks.make")
+        control.run_schedule(MAKE)
 
 
-def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue, declare: Callable[..., None]) -> None:
-    declare(unique_key=True)
-    by_hand(task="reports.tasks.make")
-    by_hand("another", task="reports.tasks.make")
+def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue) -> None:
+    queue.declare(unique_key=True)
+    by_hand(task=MAKE)
+    by_hand("another", task=MAKE)
     assert len(queue.look()) == 1, "two schedules, and the same call"
     assert set(Schedule.objects.values_list("next_at", flat=True)) == {NINE + HOUR}
 
@@ -705,18 +619,15 @@ def test_a_schedule_made_by_hand_has_the_key_of_its_task_too(queue: Queue, decla
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        (
-            lambda word: word.nothing,
-            "unique_key or the channel of reports.tasks.make cannot be computed: AttributeError",
-        ),
+        (lambda word: word.nothing, "the channel of reports.tasks.make cannot be computed: AttributeError"),
         (lambda _: 7, "unique_key of reports.tasks.make is 7"),
     ],
+    ids=["an error", "a number"],
 )
 def test_a_key_that_cannot_be_made_pauses_the_schedule_with_a_log_line(
-    queue: Queue, declare: Callable[..., None], caplog: pytest.LogCaptureFixture, key: Any, says: str
+    queue: Queue, caplog: pytest.LogCaptureFixture, key: Any, says: str
 ) -> None:
-    declare(every(HOUR, args=["a"]), unique_key=key)
-    queue.look()
+    queue.deploy(every(HOUR, args=["a"]), unique_key=key)
     queue.move_to(NINE + HOUR)
     assert queue.look() == []
     assert row().paused_at is not None
@@ -726,18 +637,10 @@ def test_a_key_that_cannot_be_made_pauses_the_schedule_with_a_log_line(
 # Names
 
 
-def test_two_declarations_of_one_name_are_an_error_that_names_both(
-    declare: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declare((every(HOUR, name="nightly"), every(DAY), every(MINUTE, name="own")))
+def test_two_declarations_of_one_name_are_an_error_that_names_both(queue: Queue) -> None:
+    queue.declare((every(HOUR, name="nightly"), every(DAY), every(MINUTE, name="own")))
     assert checks.check_schedules(None) == []
-
-    def send_all() -> None: ...
-
-    send_all.__module__, send_all.__qualname__ = "letters.tasks", "send_all"
-    module = ModuleType("letters.tasks")
-    module.send_all = task(send_all, schedule=cron("0 2 * * *", name="nightly"))  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "letters.tasks", module)
+    queue.declare(cron("0 2 * * *", name="nightly"), path="letters.tasks.send_all")
     [error] = checks.check_schedules(None)
     assert error.id == "pgqueue.E008"
     assert "'nightly' is declared 2 times, by letters.tasks.send_all and by reports.tasks.make" in error.msg
