@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import TYPE_CHECKING
 
 import pytest
-from django.core.management import CommandError, call_command
 
-from django_pgqueue.management.commands import qworker
 from django_pgqueue.models import Message, Worker
 from django_pgqueue.worker.claim.idleness import AGAIN_SECONDS, Idleness
 from django_pgqueue.worker.run.marks import Marks
@@ -150,18 +147,3 @@ class TestProcessesLeaveTogether:
             marks.be_idle(True)
         supervisor._let_leave_if_idle()
         assert not may_leave(last)
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--exit-when-idle", "0"], "--exit-when-idle 0.0 is not a number above 0"),
-        (["--exit-when-idle", "60", "--burst"], "use only one of them"),
-        (["--exit-when-idle", "60", "--reload"], "--exit-when-idle exits, and --reload does not"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_an_invalid_flag_is_an_error(flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
-    with pytest.raises(CommandError, match=re.escape(message)):
-        call_command("qworker", *flags)

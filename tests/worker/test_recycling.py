@@ -9,8 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
 
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.run.marks import Marks
@@ -149,14 +147,3 @@ def test_the_restart_delay_is_bounded_and_reset_after_a_stable_time(caplog: pyte
     with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):
         assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, MAX_RESTART_SECONDS, 30, 30]
         assert [wait_after(STABLE_SECONDS + 1), wait_after(0)] == [0, 2]
-
-
-@pytest.mark.parametrize(
-    ("flag", "value"),
-    [("--max-jobs", "0"), ("--max-jobs", "-3"), ("--max-memory", "0"), ("--max-jobs", "many"), ("--max-memory", "1G")],
-)
-def test_a_wrong_value_is_named(flag: str, value: str) -> None:
-    with pytest.raises(CommandError) as caught:
-        call_command("qworker", f"{flag}={value}")
-    assert flag in str(caught.value)
-    assert value in str(caught.value)

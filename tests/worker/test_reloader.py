@@ -8,7 +8,6 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
-from django.core.management import CommandError, call_command
 from django.db import connection
 from django.utils import autoreload
 
@@ -201,16 +200,3 @@ def test_no_process_stays_when_the_reloader_is_killed(develop: Develop) -> None:
     worker.send(signal.SIGKILL)
     worker.process.wait()
     wait_until(lambda: not worker.alive, "the others leave")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (["--reload", "--burst"], "--burst exits when no message is ready, and --reload does not exit"),
-        (["--reload"], "--reload needs a command line that can be run again"),
-        (["--reload", "--noreload"], "--noreload"),
-    ],
-)
-def test_invalid_combinations_are_an_error(flags: list[str], words: str) -> None:
-    with pytest.raises(CommandError, match=words):
-        call_command("qworker", *flags)
