@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import sys
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +131,28 @@ def test_an_invalid_flag_is_an_error(flags: list[str], message: str, monkeypatch
     monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
     with pytest.raises(CommandError, match=re.escape(message)):
         call_command("qworker", *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--processes", "2"], "--processes 2: without forks a worker has one process"),
+        (["--reload"], "--reload needs forks"),
+        (["--max-jobs", "5"], "--max-jobs needs forks"),
+        (["--max-memory", "5"], "--max-memory needs forks"),
+        (["--health-port", "0"], "--health-port needs forks"),
+        (["--metrics-port", "9100"], "--metrics-port needs forks"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_flag_that_needs_forks_is_an_error_without_them(
+    flags: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qworker, "can_fork", lambda: False)
+    monkeypatch.setattr(qworker, "run", lambda _: pytest.fail("it started to work"))
+    with pytest.raises(CommandError, match=re.escape(message)) as refused:
+        call_command("qworker", *flags)
+    assert f"This system ({sys.platform}) has none." in str(refused.value)
 
 
 @pytest.fixture

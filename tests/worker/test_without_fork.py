@@ -85,26 +85,6 @@ def test_a_worker_without_fork_exits_when_it_is_idle(start: Start, diary: Diary)
     assert (worker.returncode, diary.words()) == (0, ["a"]), said
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--processes", "2"], "--processes 2: without forks a worker has one process"),
-        (["--reload"], "--reload needs forks"),
-        (["--max-jobs", "5"], "--max-jobs needs forks"),
-        (["--max-memory", "5"], "--max-memory needs forks"),
-        (["--health-port", "0"], "--health-port needs forks"),
-        (["--metrics-port", "9100"], "--metrics-port needs forks"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_options_that_need_fork_are_refused(start: Start, flags: list[str], message: str) -> None:
-    worker = start("qworker", *flags)
-    said, _ = worker.communicate(timeout=SECONDS)
-    assert worker.returncode == 1
-    assert message in said
-    assert f"This system ({sys.platform}) has none." in said
-
-
 def test_other_commands_do_not_need_fork(start: Start) -> None:
     for command in (["qstatus"], ["check"], ["qdoctor"]):
         worker = start(*command)
