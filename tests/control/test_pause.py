@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -133,7 +132,9 @@ class TestInAWorker:
         resume("default")
         wait_until(lambda: not Message.objects.exists(), "the rest has run")
 
-    def test_resuming_wakes_a_sleeper(self, consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_worker_sleeps_although_a_message_is_due_and_resuming_wakes_it(
+        self, consume: Consume, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(polling, "POLL_SECONDS", 600.0)  # it would not look by itself
         consume()
         pause("default")
@@ -141,25 +142,6 @@ class TestInAWorker:
         wait_until(asleep, "the consumer sleeps")
         resume("default")
         assert ended(result).status == "SUCCESSFUL"
-
-    @pytest.mark.slow
-    def test_workers_sleep_although_a_message_is_due_in_a_paused_queue(
-        self, consume: Consume, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        looks: list[float] = []
-        look = functions.message_dequeue
-
-        def count(*args: Any, **options: Any) -> Any:
-            looks.append(time.monotonic())
-            return look(*args, **options)
-
-        pause("default")
-        nothing.enqueue()
-        consume()
-        wait_until(asleep, "the consumer sleeps")
-        monkeypatch.setattr(functions, "message_dequeue", count)
-        wait_until(lambda: len(looks) > 4, "it has looked a few times")
-        assert looks[4] - looks[1] > 2, "about once a second"
 
     def test_a_burst_leaves_messages_of_paused_queues(self, session: Session) -> None:
         pause("mail")
