@@ -143,15 +143,9 @@ class TestBetween:
             assert cancel(result) == "cancelled"
         assert statuses(result) == ["deferred", "cancelled"]
 
-    @pytest.mark.parametrize(
-        ("first", "second"),
-        [(jobs.hold_the_key, jobs.hold_the_key), (jobs.wait_until_allowed, jobs.wait_until_allowed)],
-        ids=["plain", "async"],
-    )
-    def test_a_claimed_message_that_has_not_begun_does_not_begin(
-        self, slots: Slots, diary: Diary, first: Any, second: Any
-    ) -> None:
-        results = [job.using(unique_key=word).enqueue(word) for job, word in ((first, "a"), (second, "b"))]
+    @pytest.mark.parametrize("job", [jobs.hold_the_key, jobs.wait_until_allowed], ids=["plain", "async"])
+    def test_a_claimed_message_that_has_not_begun_does_not_begin(self, slots: Slots, diary: Diary, job: Any) -> None:
+        results = [job.using(unique_key=word).enqueue(word) for word in ("a", "b")]
         slots.submit(functions.message_dequeue(connection, limit=2, worker="w1", tasks=True))
         wait_until(diary.words, "the first one runs")
         slots.cancel({int(results[1].id)})
@@ -180,14 +174,12 @@ class TestBetween:
 
 @pytest.mark.django_db(transaction=True)
 class TestRunning:
-    def test_a_task_sees_the_request_within_about_a_second(self, consume: Consume, diary: Diary) -> None:
+    def test_a_task_sees_the_request_long_before_the_next_heartbeat(self, consume: Consume, diary: Diary) -> None:
         result = jobs.wait_for_a_request.enqueue()
-        consume()
+        consume(lock_seconds=600)
         running(diary)
-        asked_at = time.time()
         assert cancel(result) == "requested"
         assert ended(result).status == "FAILED"
-        assert diary.entries("asked")[0]["at"] - asked_at < 2
         assert statuses(result) == ["cancelled"]
         [error] = result.errors
         assert error.exception_class_path == CANCELLED
@@ -199,12 +191,11 @@ class TestRunning:
 
     def test_an_async_task_is_cancelled_where_it_waits(self, consume: Consume, diary: Diary) -> None:
         result = jobs.wait_for_ever.using(max_attempts=5).enqueue()
-        consume()
+        consume(lock_seconds=600)
         running(diary)
-        asked_at = time.time()
         assert cancel(result) == "requested"
         assert ended(result).status == "FAILED"
-        assert diary.entries("runs, cancelled")[0]["at"] - asked_at < 2
+        assert "runs, cancelled" in diary.words()
         assert statuses(result) == ["cancelled"]
         assert result.errors[0].exception_class_path.endswith("CancelledError")
 

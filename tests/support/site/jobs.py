@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -330,7 +329,7 @@ def wait_for_a_request(context: Context, then: str = "raise_if_cancelled") -> st
     while not context.cancelled:
         assert time.monotonic() < deadline, "nobody asked"
         time.sleep(0.005)
-    diary.write("asked", at=time.time())
+    diary.write("asked")
     match then:
         case "raise_if_cancelled":
             context.raise_if_cancelled()
@@ -375,7 +374,7 @@ async def wait_for_ever(word: str = "runs") -> str:
     try:
         await asyncio.sleep(MAX_WAIT_SECONDS)
     except asyncio.CancelledError:
-        diary.write(f"{word}, cancelled", at=time.time())
+        diary.write(f"{word}, cancelled")
         raise
     return "nobody asked"
 
