@@ -40,6 +40,11 @@ class QWorker:
         return self.process.pid
 
     @property
+    def id(self) -> str:
+        """The name under which its first process works."""
+        return self.output.partition("started worker=")[2].split()[0]
+
+    @property
     def output(self) -> str:
         return self._output.read_text(errors="replace")
 

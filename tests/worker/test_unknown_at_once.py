@@ -13,7 +13,7 @@ from django_pgqueue.worker.claim import unknown
 from tests.support.site.tasks import nothing
 from tests.support.waiting import wait_until
 from tests.worker.test_rest import park
-from tests.worker.test_versions import NEW, OLD, create, left, presence, refuse
+from tests.worker.test_versions import NEW, OLD, create, left, presence, refuse, set_version
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.process import WorkerProcess
@@ -48,9 +48,7 @@ def test_a_sleeper_takes_parked_messages_that_it_knows(consume: Consume, session
 
 
 def test_a_sleeper_takes_parked_messages_of_its_own_version(consume: Consume, session: Session, settings: Any) -> None:
-    [alias, *_] = settings.TASKS
-    one = settings.TASKS[alias]
-    settings.TASKS = {**settings.TASKS, alias: {**one, "OPTIONS": {**one.get("OPTIONS", {}), "VERSION": OLD}}}
+    set_version(settings, OLD)
     presence(session, NEW)
     consumer = consume()
     ids = [create(session, f"{n}") for n in range(5)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.support.site.tasks import write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended
 from tests.worker.test_misbehaviour import MALFORMED, insert
-from tests.worker.test_unknown import GREET, NOBODY, SHOP, create, id_of, is_parked, succeed
+from tests.worker.test_unknown import GREET, NOBODY, SHOP, an_hour_passes, create, is_parked, succeed
 
 if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
@@ -40,20 +41,19 @@ def test_every_malformed_message_is_failed_or_parked_and_the_worker_goes_on(star
     assert worker.stop() == 0
 
 
-@pytest.mark.parametrize(
-    "columns",
-    [
-        {"task": None, "parked_at": 1, "unknown_since": 1, "dequeue_at": HIGH - 1},
-        {"task": "", "parked_at": LOW, "unknown_since": HIGH, "dequeue_at": HIGH},
-        {"task": "a.b", "parked_at": 1, "unknown_since": None, "dequeue_at": HIGH - 1},
-        {"task": "a.b", "parked_at": HIGH, "unknown_since": LOW, "dequeue_at": LOW},
-        {"task": GREET, "parked_at": LOW, "unknown_since": None, "dequeue_at": HIGH - 1, "alone_at": HIGH},
-        {"task": GREET, "parked_at": None, "unknown_since": LOW, "dequeue_at": 0, "channel": "c"},
-        {"task": GREET, "parked_at": HIGH, "unknown_since": HIGH, "dequeue_at": 0, "in_line": True},
-    ],
-)
-def test_rows_that_no_program_writes_stop_no_worker(start: Start, session: Session, columns: dict[str, Any]) -> None:
-    for queue in ("aaa", "default", "zzz"):
+STRANGE_ROWS: list[dict[str, Any]] = [
+    {"task": None, "parked_at": 1, "unknown_since": 1, "dequeue_at": HIGH - 1},
+    {"task": "", "parked_at": LOW, "unknown_since": HIGH, "dequeue_at": HIGH},
+    {"task": "a.b", "parked_at": 1, "unknown_since": None, "dequeue_at": HIGH - 1},
+    {"task": "a.b", "parked_at": HIGH, "unknown_since": LOW, "dequeue_at": LOW},
+    {"task": GREET, "parked_at": LOW, "unknown_since": None, "dequeue_at": HIGH - 1, "alone_at": HIGH},
+    {"task": GREET, "parked_at": None, "unknown_since": LOW, "dequeue_at": 0, "channel": "c"},
+    {"task": GREET, "parked_at": HIGH, "unknown_since": HIGH, "dequeue_at": 0, "in_line": True},
+]
+
+
+def test_rows_that_no_program_writes_stop_no_worker(start: Start, session: Session) -> None:
+    for queue, columns in product(("aaa", "default", "zzz"), STRANGE_ROWS):
         row = {"in_line": False, **columns, "queue": queue, "content": json.dumps(CALL), "last_error": None}
         names, values = ", ".join(row), ", ".join(["%s"] * len(row))
         session.rows(f"insert into pgqueue_message ({names}) values ({values})", *row.values())
@@ -83,7 +83,7 @@ def test_a_channel_of_one_goes_on_with_its_next_message(start: Start, session: S
     wait_until(lambda: Attempt.objects.filter(message_id=known, status="succeeded").exists(), "the known one has run")
     wait_until(lambda: all(map(is_parked, unknown)), "the others are parked")
     new = start("--threads", "3", PGQUEUE_TEST_IMPORTS=SHOP)
-    succeed(*unknown, by=id_of(new))
+    succeed(*unknown, by=new.id)
     assert (old.stop(), new.stop()) == (0, 0)
     assert session.value("select pgqueue_lane_arm()") >= 0
     assert session.value("select running from pgqueue_channel where name = 'one'") == 0
@@ -98,7 +98,7 @@ def test_a_paused_queue_keeps_a_parked_message_until_it_is_resumed(start: Start,
     assert ended(write.enqueue("others go on")).return_value == "others go on"
     assert not Attempt.objects.filter(message_id=message_id).exists()
     control.resume("mail")
-    succeed(message_id, by=id_of(new))
+    succeed(message_id, by=new.id)
     assert (old.stop(), new.stop()) == (0, 0)
 
 
@@ -107,12 +107,11 @@ def test_a_worker_of_another_queue_does_not_count_for_a_parked_message(start: St
     other = start("--threads", "1", "--queues", "other", PGQUEUE_TEST_IMPORTS=SHOP)
     message_id = create(session, "ann", queue="mail")
     wait_until(lambda: is_parked(message_id), "it is parked")
-    earlier = "unknown_since = unknown_since - 3600000, parked_at = parked_at - 3600000"
-    session.rows(f"update pgqueue_message set {earlier}")
+    an_hour_passes(session)
     wait_until(lambda: Attempt.objects.filter(message_id=message_id).exists(), "it has failed")
     attempt = Attempt.objects.get(message_id=message_id)
-    assert id_of(mail) in str(attempt.error_message)
-    assert id_of(other) not in str(attempt.error_message)
+    assert mail.id in str(attempt.error_message)
+    assert other.id not in str(attempt.error_message)
     assert (mail.stop(), other.stop()) == (0, 0)
 
 
@@ -128,8 +127,7 @@ def test_a_job_that_waits_for_a_parked_one_waits_until_its_end(start: Start, ses
     wait_until(lambda: is_parked(first), "it is parked")
     assert ended(write.enqueue("others go on")).return_value == "others go on"
     assert Message.objects.count() == 3
-    earlier = "unknown_since = unknown_since - 3600000, parked_at = parked_at - 3600000"
-    session.rows(f"update pgqueue_message set {earlier} where id = %s", first)
+    an_hour_passes(session)
     wait_until(lambda: not Message.objects.exists(), "all three have ended")
     statuses = dict(Attempt.objects.values_list("message_id", "status"))
     assert (statuses[first], statuses[in_any_case], statuses[never]) == ("failed", "succeeded", "cancelled")
@@ -149,15 +147,6 @@ def test_a_worker_that_restarts_again_and_again_loses_nothing(start: Start, sess
     assert new.stop() == 0
 
 
-def test_a_parked_job_is_cancelled_by_the_code_that_has_enqueued_it(start: Start, session: Session) -> None:
-    old = start("--threads", "1")
-    message_id = create(session, "ann")
-    wait_until(lambda: is_parked(message_id), "it is parked")
-    assert control.cancel(message_id) == "cancelled"
-    assert Attempt.objects.get(message_id=message_id).status == "cancelled"
-    assert old.stop() == 0
-
-
 @pytest.mark.parametrize("version", ["1", "async"])
 def test_a_unique_job_stays_unique_while_it_is_parked(start: Start, session: Session, version: str) -> None:
     unique = "select p_id from pgqueue_message_create_unique('key', %s::jsonb, p_task => %s, p_until_started => true)"
@@ -167,7 +156,7 @@ def test_a_unique_job_stays_unique_while_it_is_parked(start: Start, session: Ses
     assert session.value(unique, json.dumps(CALL), GREET) == message_id
     assert Message.objects.count() == 1
     new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION=version)
-    succeed(message_id, by=id_of(new))
+    succeed(message_id, by=new.id)
     assert (old.stop(), new.stop()) == (0, 0)
 
 
@@ -182,19 +171,6 @@ def test_a_published_message_waits_for_a_worker_that_knows_the_task_of_the_bindi
     ids = {task: message_id for message_id, _, task in published}
     wait_until(lambda: all(map(is_parked, ids.values())), "the old worker has parked both")
     new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP, PGQUEUE_TEST_VERSION="2")
-    succeed(ids[GREET], by=id_of(new))
+    succeed(ids[GREET], by=new.id)
     assert is_parked(ids[NOBODY])
-    assert (old.stop(), new.stop()) == (0, 0)
-
-
-def test_a_schedule_of_a_newer_deploy_waits_for_its_workers(start: Start, session: Session) -> None:
-    session.rows(
-        "insert into pgqueue_schedule (name, next_at, interval_ms, task, content) values ('s', %s, 3600000, %s, %s)",
-        session.value("select pgqueue_now() - 1000"), GREET, json.dumps(CALL),
-    )  # fmt: skip
-    old = start("--threads", "1")
-    wait_until(lambda: Message.objects.filter(task=GREET, parked_at__isnull=False).exists(), "it is parked")
-    message_id = Message.objects.get(task=GREET).pk
-    new = start("--threads", "1", PGQUEUE_TEST_IMPORTS=SHOP)
-    succeed(message_id, by=id_of(new))
     assert (old.stop(), new.stop()) == (0, 0)
