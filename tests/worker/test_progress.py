@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from django.db import connection
@@ -12,13 +12,14 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.models import Message
 from django_pgqueue.testing import drain
+from django_pgqueue.worker.claim import held
+from django_pgqueue.worker.claim.held import ProgressReports
+from django_pgqueue.worker.run.progress import SharedReports
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_pgqueue.compat import AnyTaskResult
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
@@ -88,24 +89,6 @@ class TestSaying:
         assert statuses(result) == ["succeeded"]
 
 
-@pytest.fixture
-def writes(session: Session) -> Iterator[None]:
-    """Counts the statements that have written progress, in the database itself."""
-    session.rows("create table feature_write (at timestamptz not null default clock_timestamp())")
-    session.rows("""
-        create function feature_count() returns trigger language plpgsql as
-        $$ begin if new.progress is not null then insert into feature_write default values; end if; return null; end $$
-    """)
-    session.rows("""
-        create trigger feature_count after update of progress on pgqueue_message
-        for each row execute function feature_count()
-    """)
-    yield
-    session.rows("drop trigger feature_count on pgqueue_message")
-    session.rows("drop function feature_count")
-    session.rows("drop table feature_write")
-
-
 @pytest.mark.django_db(transaction=True)
 class TestInAWorker:
     def test_the_row_has_the_last_progress_while_the_task_runs(self, consume: Consume, diary: Diary) -> None:
@@ -127,14 +110,23 @@ class TestInAWorker:
         ]
         diary.allow("end")
 
-    @pytest.mark.usefixtures("writes")
-    def test_thousands_of_reports_are_a_few_writes(self, consume: Consume, session: Session) -> None:
-        result = jobs.say_something_often.enqueue(2.0)
-        consume()
-        assert ended(result).return_value > 1000
-        times = [at for [at] in session.rows("select at from feature_write order by at")]
-        assert 2 <= len(times) <= 6, "about two a second"
-        assert min((after - before).total_seconds() for before, after in itertools.pairwise(times)) > 0.3
+    def test_of_thousands_of_reports_the_last_one_is_written_now_and_then(
+        self, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        jobs.follow.enqueue()
+        [message] = functions.message_dequeue(session.connection, worker="w1", tasks=True)
+        written: list[str] = []
+        monkeypatch.setattr(functions, "message_progress", lambda _, __, progress: written.append(progress))
+        monkeypatch.setattr(held, "time", SimpleNamespace(monotonic=lambda: 100.0))
+        reports = SharedReports()
+        writer = ProgressReports(reports)
+        for number in range(3000):
+            reports.progress(message, f"{number}")
+        writer.do(lambda: cast("Any", SimpleNamespace(statements=session.connection)))
+        assert written == ["2999"]
+        assert writer.due_at() == float("inf")
+        reports.progress(message, "3000")
+        assert writer.due_at() == 100.0 + held.ATTEND_EVERY_SECONDS
 
     def test_the_next_attempt_begins_without_progress(self, consume: Consume, diary: Diary) -> None:
         result = jobs.say_and_fail.enqueue()
@@ -190,7 +182,7 @@ class TestInAWorker:
 
     def test_progress_does_not_change_a_message_of_another_worker(self, session: Session) -> None:
         jobs.follow.enqueue()
-        [held] = functions.message_dequeue(session.connection, worker="w1", tasks=True)
-        held.worker = "w2"
-        assert functions.message_progress(session.connection, held, '{"fraction": 0.5, "text": ""}') is False
+        [message] = functions.message_dequeue(session.connection, worker="w1", tasks=True)
+        message.worker = "w2"
+        assert functions.message_progress(session.connection, message, '{"fraction": 0.5, "text": ""}') is False
         assert shown() is None
