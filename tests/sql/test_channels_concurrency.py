@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.sql.lanes import contents, drifted, set_channel
+from tests.sql.words import contents, drifted, set_channel
 from tests.support.sessions import concurrently, eventually, token, tokens
 
 if TYPE_CHECKING:

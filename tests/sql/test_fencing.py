@@ -64,28 +64,13 @@ def test_a_holder_with_an_expired_lock_can_end_it_until_a_takeover(session: Sess
     assert end(session, token(held)) is True
 
 
-def _taken_over(session: Session, held: Any) -> Token:
-    session.set_clock(NOON + MINUTE)
-    session.take(worker="w2")
-    return token(held)
+def _when_the_lock_has_run_out(happens: Callable[[Session, Any], object]) -> Callable[[Session, Any], Token]:
+    def afterwards(session: Session, held: Any) -> Token:
+        session.set_clock(NOON + MINUTE)
+        happens(session, held)
+        return token(held)
 
-
-def _taken_over_by_itself(session: Session, held: Any) -> Token:
-    session.set_clock(NOON + MINUTE)
-    session.take(worker="w1")
-    return token(held)
-
-
-def _cleared(session: Session, held: Any) -> Token:
-    session.set_clock(NOON + MINUTE)
-    session.value("pgqueue_message_expire")
-    return token(held)
-
-
-def _withdrawn(session: Session, held: Any) -> Token:
-    session.set_clock(NOON + MINUTE)
-    session.value("pgqueue_message_cancel", id=held.id)
-    return token(held)
+    return afterwards
 
 
 def _ended_by(name: str) -> Callable[[Session, Any], Token]:
@@ -110,10 +95,14 @@ def _released_and_held_by_another(session: Session, held: Any) -> Token:
 
 
 STRANGERS: dict[str, Callable[[Session, Any], Token]] = {
-    "taken over by another worker": _taken_over,
-    "taken over by the same worker": _taken_over_by_itself,
-    "lock ran out and was cleared": _cleared,
-    "lock ran out and was cancelled": _withdrawn,
+    "taken over by another worker": _when_the_lock_has_run_out(lambda session, _: session.take(worker="w2")),
+    "taken over by the same worker": _when_the_lock_has_run_out(lambda session, _: session.take(worker="w1")),
+    "lock ran out and was cleared": _when_the_lock_has_run_out(
+        lambda session, _: session.call("pgqueue_message_expire")
+    ),
+    "lock ran out and was cancelled": _when_the_lock_has_run_out(
+        lambda session, held: session.call("pgqueue_message_cancel", id=held.id)
+    ),
     "completed": _ended_by("complete"),
     "deferred": _ended_by("defer"),
     "retried": _ended_by("retry"),

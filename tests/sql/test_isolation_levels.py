@@ -7,26 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import IsolationLevel
 
 from tests.support.sessions import concurrently, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
-
-LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
-
-
-@pytest.fixture(params=LEVELS, ids=lambda level: level.name.lower())
-def strict(request: pytest.FixtureRequest, connect: Connect) -> Session:
-    return _strict(connect, request.param)
-
-
-def _strict(connect: Connect, level: IsolationLevel) -> Session:
-    session = connect(autocommit=False)
-    session.connection.isolation_level = level
-    return session
 
 
 def test_a_single_session_works_at_every_isolation_level(strict: Session, connect: Connect) -> None:
@@ -71,10 +57,10 @@ def test_a_message_that_another_session_is_taking_is_skipped(strict: Session, co
     assert strict.take().id == second
 
 
-@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name.lower())
-def test_consumers_that_try_again_after_errors_do_everything_once(connect: Connect, level: IsolationLevel) -> None:
-    consumers = [_strict(connect, level) for _ in range(4)]
-    other = connect()
+def test_consumers_that_try_again_after_errors_do_everything_once(strict: Session, connect: Connect) -> None:
+    other, consumers = connect(), [strict, *(connect(autocommit=False) for _ in range(3))]
+    for consumer in consumers:
+        consumer.connection.isolation_level = strict.connection.isolation_level
     ids = other.create_batch(120)
 
     def consume(session: Session) -> list[int]:

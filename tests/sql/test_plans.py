@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.functions.worker import IS_PARKED, IS_QUARANTINED
+from tests.sql.words import see
 from tests.support.cost import Cost, cost, index_names
 from tests.support.databases import empty_database, install, session_in
 
@@ -444,9 +445,7 @@ def test_a_flood_of_parked_messages_costs_other_claims_nothing_and_is_read_by_in
         """)
 
     with queue(conninfo) as (database, session):
-        session.call(
-            "pgqueue_worker_seen", id="w1", queues=None, exclude_queues=[], hostname="here", pid=1, slots=1,
-        )  # fmt: skip
+        see(session, "w1")
         session.call("pgqueue_worker_lacks", id="w1", lacks=["shop.tasks.t1"])
         plan_while_empty(session, calls)
         session.create_batch(200, task="shop.tasks.known")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.lanes import arrivals, channel, contents, lanes, set_channel
+from tests.sql.words import arrivals, channel, contents, lanes, set_channel
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.lanes import channel, contents, lanes, set_channel
+from tests.sql.words import channel, contents, lanes, set_channel
 from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:

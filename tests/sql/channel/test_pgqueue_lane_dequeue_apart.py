@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.lanes import set_channel
 from tests.sql.message.test_pgqueue_message_create_after import create_after
+from tests.sql.words import set_channel
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sql.routing import bind, queues, route
+from tests.sql.words import bind, queues, route
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.lanes import contents
+from tests.sql.words import contents, floors
 from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def test_raw_messages_and_tasks_of_one_queue_have_consumers_of_their_own(session
 
 def test_a_floor_is_where_the_search_begins(session: Session) -> None:
     ids = session.create_batch(6, dequeue_at=5)
-    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [5], "floor_ids": [ids[2]]}
+    floor = floors(("default", 0, 5, ids[2]))
     assert contents(session.dequeue(2, **floor)) == [2, 3]
     assert contents(session.dequeue(10, **floor)) == [4, 5]
     assert session.dequeue(10, **floor) == []
@@ -369,8 +369,7 @@ def test_a_floor_is_where_the_search_begins(session: Session) -> None:
 
 def test_the_id_of_a_floor_counts_within_its_time_alone(session: Session) -> None:
     later_id_earlier_time = [session.create("a", dequeue_at=7), session.create("b", dequeue_at=6)]
-    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [6], "floor_ids": [2**62]}
-    assert contents(session.dequeue(10, **floor)) == ["a"]
+    assert contents(session.dequeue(10, **floors(("default", 0, 6, 2**62)))) == ["a"]
     assert session.message(later_id_earlier_time[1]).worker is None
 
 
@@ -378,13 +377,8 @@ def test_only_the_floors_are_searched_and_in_their_order(session: Session) -> No
     for queue, priority in (("mail", 0), ("mail", 1), ("maps", 0), ("maps", 1)):
         session.create(f"{queue} {priority}", queue=queue, priority=priority)
     least = -(2**63)
-    floors = {
-        "floor_queues": ["maps", "mail"],
-        "floor_priorities": [0, 1],
-        "floor_dequeue_ats": [least, least],
-        "floor_ids": [least, least],
-    }
-    assert contents(session.dequeue(10, **floors)) == ["maps 0", "mail 1"]
+    searched = floors(("maps", 0, least, least), ("mail", 1, least, least))
+    assert contents(session.dequeue(10, **searched)) == ["maps 0", "mail 1"]
 
 
 def test_a_floor_skips_scheduled_messages_and_the_other_kind(session: Session) -> None:
@@ -392,15 +386,14 @@ def test_a_floor_skips_scheduled_messages_and_the_other_kind(session: Session) -
     session.create("scheduled", dequeue_at=NOON + 1)
     session.create("task", task="shop.tasks.send")
     session.create("raw")
-    floor = {"floor_queues": ["default"], "floor_priorities": [0], "floor_dequeue_ats": [0], "floor_ids": [0]}
+    floor = floors(("default", 0, 0, 0))
     assert contents(session.dequeue(10, **floor)) == ["raw"]
     assert contents(session.dequeue(10, tasks=True, **floor)) == ["task"]
 
 
 def test_an_empty_array_of_floors_gives_no_messages(session: Session) -> None:
     session.create()
-    nothing: dict[str, Any] = {"floor_queues": [], "floor_priorities": [], "floor_dequeue_ats": [], "floor_ids": []}
-    assert session.dequeue(10, **nothing) == []
+    assert session.dequeue(10, **floors()) == []
 
 
 # Locks that ran out

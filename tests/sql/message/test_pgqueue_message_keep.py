@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import IsolationLevel
 
 from tests.support.sessions import NOON, token, tokens
 
@@ -15,14 +14,6 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 MINUTE = 60_000
-LEVELS = (IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE)
-
-
-@pytest.fixture(params=LEVELS, ids=lambda level: level.name.lower())
-def strict(request: pytest.FixtureRequest, connect: Connect) -> Session:
-    session = connect(autocommit=False)
-    session.connection.isolation_level = request.param
-    return session
 
 
 @pytest.fixture

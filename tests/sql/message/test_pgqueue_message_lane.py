@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.sql.lanes import arrivals, channel, drifted, set_channel
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import arrivals, channel, drifted, see, set_channel
 from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:

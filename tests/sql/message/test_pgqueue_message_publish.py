@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.sql.routing import bind, publish
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import bind, publish, see
 from tests.support.cost import cost
 from tests.support.databases import empty_database, install, session_in
 from tests.support.sessions import NOON, Listener

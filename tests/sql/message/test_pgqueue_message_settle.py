@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.sql.message.test_pgqueue_message_create_after import create_after
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.cost import cost
 from tests.support.databases import empty_database, install, session_in
 from tests.support.sessions import NOON, Listener, concurrently, token

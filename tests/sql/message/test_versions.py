@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.support.sessions import NOON, Listener
+from tests.sql.words import see
+from tests.support.sessions import NOON, Listener, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -23,8 +24,7 @@ def version(session: Session, message_id: Any) -> str | None:
 
 
 def worker(session: Session, name: str, version: str | None, **columns: Any) -> None:
-    values: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "h", "pid": 1, "slots": 1}
-    session.call("pgqueue_worker_seen", id=name, **values | columns)
+    see(session, name, **columns)
     session.call("pgqueue_worker_version", id=name, version=version)
 
 
@@ -64,10 +64,9 @@ def test_a_scheduled_message_has_the_version_of_its_worker(session: Session) -> 
 
 def test_a_message_enqueued_again_has_the_version_of_the_caller(session: Session) -> None:
     message_id = session.create(task="t", version="1")
-    held = session.take(tasks=True, worker="w")
-    session.call("pgqueue_message_fail", id=message_id, attempt=held.attempt, worker="w", error="oh")
-    [attempt_id] = [row[0] for row in session.rows("select id from pgqueue_attempt")]
-    [again] = session.ids("pgqueue_attempt_enqueue", attempt_ids=[attempt_id], version="2")
+    session.call("pgqueue_message_fail", **token(session.take(tasks=True)))
+    [end] = session.history(message_id)
+    [again] = session.ids("pgqueue_attempt_enqueue", attempt_ids=[end.id], version="2")
     assert version(session, again) == "2"
 
 
@@ -103,23 +102,14 @@ def test_a_state_has_the_version_of_the_worker_that_left_it(
 ) -> None:
     worker(session, "w", runs)
     message_id = session.create(task="t", version=message)
-    held = session.take(tasks=True, worker="w")
-    session.call("pgqueue_message_defer", id=message_id, attempt=held.attempt, worker="w", state=state)
+    session.call("pgqueue_message_defer", **token(session.take(tasks=True, worker="w")), state=state)
     assert version(session, message_id) == after
 
 
-def park(session: Session, *message_ids: int, **parameters: Any) -> None:
-    held = session.dequeue(len(message_ids), tasks=True, worker="old")
-    assert sorted(one.id for one in held) == sorted(message_ids)
-    session.call(
-        "pgqueue_message_park",
-        ids=[one.id for one in held],
-        attempts=[one.attempt for one in held],
-        worker="old",
-        reasons=["later"] * len(held),
-        unknown=False,
-        **parameters,
-    )
+def park(session: Session, message_id: int) -> None:
+    held = session.dequeue(2, tasks=True, worker="old")
+    assert [one.id for one in held] == [message_id]
+    session.call("pgqueue_message_park", **tokens(held), reasons=["later"], unknown=False)
 
 
 def test_a_message_for_a_later_version_is_parked_and_never_unknown(session: Session) -> None:
@@ -130,7 +120,7 @@ def test_a_message_for_a_later_version_is_parked_and_never_unknown(session: Sess
     park(session, message_id)
     message = session.message(message_id)
     assert (message.parked_at, message.unknown_since, message.attempt) == (NOON, None, 0)
-    session.call("pgqueue_worker_seen", id="old", queues=None, exclude_queues=[], hostname="h", pid=1, slots=1)
+    see(session, "old")
     assert session.value("pgqueue_message_unknown_fail", queues=["default"], tasks=["t"], seconds=0) == 0
     [line] = session.call("pgqueue_message_parked")
     assert (line.p_messages, line.p_unknown_since, line.p_version) == (1, None, "2")

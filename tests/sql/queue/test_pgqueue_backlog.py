@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.lanes import set_channel
-from tests.sql.message.test_pgqueue_message_park import parked
+from tests.sql.message.test_parking import parked
+from tests.sql.words import set_channel
 from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:

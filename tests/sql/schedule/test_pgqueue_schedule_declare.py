@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, concurrently
 

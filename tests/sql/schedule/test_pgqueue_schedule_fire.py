@@ -6,9 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from psycopg import IsolationLevel, errors
+from psycopg import errors
 
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, Listener, concurrently
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
+# pgqueue_schedule_fire: slots become messages: each at most once, whoever fires it and however many at a time
+
 
 HOUR, DAY = 3_600_000, 86_400_000
 SLOTS_INDEX, SCHEDULES_INDEX = "pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"
@@ -244,13 +247,11 @@ def test_a_session_does_not_wait_for_one_that_fires(connect: Connect) -> None:
     assert first.messages() == second.messages()
 
 
-@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 def test_under_stricter_isolation_a_slot_used_meanwhile_is_a_serialization_failure(
-    connect: Connect, level: IsolationLevel
+    strict: Session, connect: Connect
 ) -> None:
-    strict, other = connect(autocommit=False), connect()
+    other = connect()
     make(other)
-    strict.connection.isolation_level = level
     strict.rows("select count(*) from pgqueue_message")
     fire(other, NOON)
     with pytest.raises(errors.SerializationFailure):
@@ -289,3 +290,62 @@ def test_the_row_the_slot_and_the_old_slots_are_found_by_their_keys(connect: Con
     assert {SLOTS_INDEX, SCHEDULES_INDEX} <= each.read <= {SLOTS_INDEX, SCHEDULES_INDEX, "pgqueue_worker"}, each
     assert each.entries[SLOTS_INDEX] <= 4, each
     assert each.buffers < 80, each
+
+
+# pgqueue_schedule_prune: slots of schedules that were deleted do not stay for ever
+
+
+def names(session: Session) -> list[str]:
+    return session.column("select distinct name from pgqueue_schedule_slot order by 1")
+
+
+def test_only_slots_of_deleted_schedules_are_deleted(session: Session) -> None:
+    for name in ("a", "b", "c", "d"):
+        make(session, name)
+        fire(session, NOON, NOON + 1, NOON + 2, name=name)
+    session.rows("delete from pgqueue_schedule where name in ('a', 'c')")
+    session.rows("update pgqueue_schedule set paused_at = now() where name = 'd'")
+    assert session.value("pgqueue_schedule_prune") == 6
+    assert names(session) == ["b", "d"]
+    assert session.value("pgqueue_schedule_prune") == 0
+
+
+def test_concurrent_calls_delete_each_slot_once_without_waiting(connect: Connect) -> None:
+    sessions = [connect() for _ in range(6)]
+    sessions[0].rows("insert into pgqueue_schedule_slot (name, slot_at) select n % 7, n from generate_series(1, 700) n")
+    for session in sessions:
+        session.rows("set lock_timeout = '1s'")
+    assert sum(concurrently([partial(session.value, "pgqueue_schedule_prune") for session in sessions])) == 700
+    assert used(sessions[0]) == []
+
+
+def test_a_slot_that_is_being_fired_stays(connect: Connect) -> None:
+    firing, pruning = connect(autocommit=False), connect()
+    make(firing)
+    fire(firing, NOON)
+    assert pruning.value("pgqueue_schedule_prune") == 0
+    firing.commit()
+    assert pruning.value("pgqueue_schedule_prune") == 0
+    assert len(used(pruning)) == 1
+    assert len(fire(firing, NOON + HOUR, expected=NOON + HOUR)) == 1
+    firing.rollback()
+
+
+def test_declarations_of_dead_workers_are_deleted(session: Session) -> None:
+    session.rows("insert into pgqueue_worker (id, pid, slots, hostname) values ('alive', 1, 1, 'h')")
+    session.rows("insert into pgqueue_schedule_declaration values (1, 's', 'alive'), (1, 's', 'gone')")
+    session.value("pgqueue_schedule_prune")
+    assert session.column("select worker from pgqueue_schedule_declaration") == ["alive"]
+
+
+def test_it_reads_one_slot_of_each_living_schedule(connect: Connect) -> None:
+    session = connect()
+    cost(session, "select pgqueue_schedule_prune()")  # makes its plan for empty tables
+    for name in ("a", "b", "c"):
+        make(session, name)
+        session.rows(
+            "insert into pgqueue_schedule_slot (name, slot_at) select %s, n from generate_series(1, 5000) as n", [name]
+        )
+    each = cost(session, "select pgqueue_schedule_prune()")
+    assert each.read - {"pgqueue_schedule_declaration"} == {"pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"}, each
+    assert sum(each.entries.values()) <= 1000, each  # with what earlier tests have deleted; there are 15,000 slots

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import died, see
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
-
-
-def died(session: Session, worker: str = "dead", *, running: Iterable[Any] = (), ended: Iterable[Any] = ()) -> Any:
-    begun = [(m, True) for m in running] + [(m, False) for m in ended]
-    return session.value(
-        "pgqueue_worker_died",
-        worker=worker,
-        ids=[m.id for m, _ in begun],
-        attempts=[m.attempt for m, _ in begun],
-        running=[runs for _, runs in begun],
-    )
 
 
 def test_claimed_messages_of_a_dead_worker_return_unchanged(session: Session) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.sql.worker.test_pgqueue_worker_seen import see as see_any
+from tests.sql.words import see as see_any
 from tests.support.sessions import Listener, token
 
 if TYPE_CHECKING:

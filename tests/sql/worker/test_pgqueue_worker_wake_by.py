@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.sessions import NOON, Listener
 
 if TYPE_CHECKING:

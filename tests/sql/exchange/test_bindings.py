@@ -1,4 +1,4 @@
-"""A binding is made once and changed by declaring it again."""
+"""Exchanges and bindings are made once, changed by declaring them again, and deleted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,49 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.routing import bind, publish
+from tests.sql.words import bind, publish
 from tests.support.sessions import concurrently
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
+# pgqueue_exchange_declare: an exchange is made once, by whoever comes first
+
+
+def test_it_returns_whether_the_exchange_is_new(session: Session) -> None:
+    assert session.value("pgqueue_exchange_declare", name="orders") is True
+    assert session.value("pgqueue_exchange_declare", name="orders") is False
+    assert session.rows("select name, declared from pgqueue_exchange") == [("orders", False)]
+
+
+def test_a_declared_exchange_stays_declared(session: Session) -> None:
+    session.value("pgqueue_exchange_declare", name="orders")
+    session.value("pgqueue_exchange_declare", name="orders", declared=True)
+    session.value("pgqueue_exchange_declare", name="orders")
+    assert session.one("select declared from pgqueue_exchange") is True
+
+
+def test_concurrent_declarations_make_one_exchange(connect: Connect) -> None:
+    sessions = [connect() for _ in range(4)]
+    answers = concurrently([partial(each.value, "pgqueue_exchange_declare", name="orders") for each in sessions])
+    assert sorted(answers) == [False, False, False, True]
+
+
+# pgqueue_exchange_delete: an exchange goes with its bindings; what it has enqueued stays
+
+
+def test_only_the_exchange_and_its_bindings_are_deleted(session: Session) -> None:
+    bind(session, "#")
+    bind(session, "#", exchange="other")
+    publish(session)
+    assert session.value("pgqueue_exchange_delete", name="orders") is True
+    assert session.column("select exchange from pgqueue_binding") == ["other"]
+    assert session.value("pgqueue_exchange_delete", name="orders") is False
+    assert session.take(queues=["mail"]).content == "tea"
+
+
+# pgqueue_binding_declare: a binding is made once and changed by declaring it again
 
 
 def binding(session: Session) -> Any:
@@ -80,18 +117,29 @@ def test_different_queues_patterns_kinds_and_exchanges_are_different_bindings(se
     assert len({each.p_id for each in made}) == 6
 
 
-def test_an_unknown_exchange_is_an_error_with_the_next_step(session: Session) -> None:
+CHECK = psycopg.errors.CheckViolation
+REFUSED: list[tuple[dict[str, Any], type[psycopg.Error]]] = [
+    ({"exchange": ""}, CHECK),
+    ({"exchange": "x" * 256}, CHECK),
+    ({"priority": 101}, CHECK),
+    ({"queue": ""}, CHECK),
+    ({"pattern": "a*"}, psycopg.errors.DataError),
+    ({"pattern": "(", "kind": "regex"}, psycopg.errors.DataError),
+]
+
+
+@pytest.mark.parametrize(("wrong", "error"), REFUSED, ids=str)
+def test_an_invalid_exchange_or_binding_is_refused(
+    session: Session, wrong: dict[str, Any], error: type[psycopg.Error]
+) -> None:
+    with pytest.raises(error):
+        bind(session, **{"pattern": "#", **wrong})
+
+
+def test_a_binding_to_an_unknown_exchange_is_an_error_with_the_next_step(session: Session) -> None:
     with pytest.raises(psycopg.errors.UndefinedObject, match='"nowhere"') as refused:
         session.call("pgqueue_binding_declare", exchange="nowhere", pattern="#", queue="mail")
     assert "pgqueue_exchange_declare('nowhere')" in str(refused.value.diag.message_hint)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"priority": 101}, {"queue": ""}, {"pattern": "a*"}, {"pattern": "(", "kind": "regex"}]
-)
-def test_an_invalid_binding_is_refused(session: Session, wrong: dict[str, Any]) -> None:
-    with pytest.raises(psycopg.errors.DataError if "pattern" in wrong else psycopg.errors.CheckViolation):
-        bind(session, **{"pattern": "#", **wrong})
 
 
 def test_concurrent_declarations_make_one_binding(connect: Connect) -> None:
@@ -120,3 +168,25 @@ def test_binding_and_publishing_do_not_wait_for_each_other(connect: Connect) -> 
     assert [row.p_queue for row in publish(other)] == ["maps"]
     binder.commit()
     publisher.commit()
+
+
+# pgqueue_binding_delete: a binding that is gone takes no messages
+
+
+def test_a_deleted_binding_gets_no_message_and_earlier_ones_stay(session: Session) -> None:
+    bind(session, "order.#")
+    publish(session)
+    assert session.value("pgqueue_binding_delete", exchange="orders", pattern="order.#", queue="mail") is True
+    assert publish(session) == []
+    assert len(session.messages()) == 1
+    assert session.value("pgqueue_binding_delete", exchange="orders", pattern="order.#", queue="mail") is False
+
+
+@pytest.mark.parametrize(
+    "other", [{"exchange": "invoices"}, {"pattern": "#"}, {"queue": "maps"}, {"task": "a.b"}, {"kind": "regex"}]
+)
+def test_only_the_named_binding_is_deleted(session: Session, other: dict[str, str]) -> None:
+    bind(session, "order.#")
+    named = {"exchange": "orders", "pattern": "order.#", "queue": "mail", **other}
+    assert session.value("pgqueue_binding_delete", **named) is False
+    assert len(publish(session)) == 1

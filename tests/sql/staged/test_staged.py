@@ -1,19 +1,23 @@
-"""What Spark's tasks have staged is enqueued whole, and once."""
+"""What Spark's tasks have staged is enqueued whole, and once; what runs have left behind goes."""
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.sessions import Listener, concurrently, eventually
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
+# pgqueue_staged_enqueue: what Spark's tasks have staged is enqueued whole, and once
+
 
 BATCH = UUID(int=1)
 
@@ -151,3 +155,36 @@ def test_a_ready_row_wakes_a_sleeper_and_a_scheduled_one_does_not(connect: Conne
     assert listener.heard(session) == []
     enqueue(session, stage(session, queue="mail"), run="now")
     assert listener.heard(session) == [("pgqueue_w1", "mail")]
+
+
+# pgqueue_staged_discard: what runs have left behind goes
+
+
+def left(session: Session) -> list[int]:
+    return [batch.int for batch in session.column("select distinct batch from pgqueue_staged order by batch")]
+
+
+def test_rows_of_a_failed_run_are_deleted_and_others_stay(session: Session) -> None:
+    stage(session, batch=UUID(int=1))
+    stage(session, batch=UUID(int=2))
+    session.value("pgqueue_staged_discard", batch=UUID(int=1))
+    assert left(session) == [2]
+
+
+def test_rows_of_an_unfinished_run_are_deleted_after_a_week(session: Session) -> None:
+    now = session.one("select now()")
+    for batch, days in ((1, 8), (2, 6)):
+        stage(session, batch=UUID(int=batch), staged_at=now - dt.timedelta(days=days))
+    session.value("pgqueue_staged_discard")
+    assert left(session) == [2]
+
+
+def test_the_ledger_forgets_old_batches_and_never_a_stream(session: Session) -> None:
+    for run, epoch, days in [("old", -1, 366), ("young", -1, 364), ("stream", 0, 3660)]:
+        session.rows(
+            "insert into pgqueue_ledger (run_id, epoch, rows, written_at) "
+            "values (%s, %s, 1, now() - make_interval(days => %s))",
+            [run, epoch, days],
+        )
+    session.value("pgqueue_staged_discard")
+    assert session.column("select run_id from pgqueue_ledger order by 1") == ["stream", "young"]

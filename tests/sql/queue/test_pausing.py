@@ -1,4 +1,4 @@
-"""A queue is paused."""
+"""A queue is paused, and goes on."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.sessions import NOON, token
+from tests.sql.words import contents, floors, see
+from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
+# pgqueue_queue_pause: a queue is paused
 
 
 @pytest.mark.parametrize("chosen", [{}, {"queues": ["mail"]}, {"queues": ["mail"], "exclude_queues": None}])
@@ -23,13 +27,7 @@ def test_floors_do_not_bypass_the_pause(session: Session) -> None:
     session.create(queue="mail")
     session.create("maps", queue="maps")
     session.call("pgqueue_queue_pause", queue="mail")
-    floors = {
-        "floor_queues": ["mail", "maps"],
-        "floor_priorities": [0, 0],
-        "floor_dequeue_ats": [0, 0],
-        "floor_ids": [0, 0],
-    }
-    assert [message.content for message in session.dequeue(10, **floors)] == ["maps"]
+    assert contents(session.dequeue(10, **floors(("mail", 0, 0, 0), ("maps", 0, 0, 0)))) == ["maps"]
 
 
 def test_running_messages_go_on_and_new_ones_wait(session: Session) -> None:
@@ -63,3 +61,31 @@ def test_the_first_author_and_time_are_kept(session: Session) -> None:
 def test_the_default_author_is_the_user_of_the_database(session: Session) -> None:
     session.call("pgqueue_queue_pause", queue="mail")
     assert session.one("select paused_by = current_user from pgqueue_queue")
+
+
+# pgqueue_queue_resume: a paused queue goes on
+
+
+def test_waiting_messages_are_dequeued_in_order_and_only_a_paused_queue_is_resumed(session: Session) -> None:
+    session.create_batch(3, queue="mail")
+    assert session.value("pgqueue_queue_resume", queue="mail") is False
+    session.call("pgqueue_queue_pause", queue="mail")
+    assert [session.value("pgqueue_queue_resume", queue="mail") for _ in range(2)] == [True, False]
+    assert [message.content for message in session.dequeue(10)] == [0, 1, 2]
+
+
+def test_a_resumed_queue_can_be_paused_again(session: Session) -> None:
+    session.create(queue="mail")
+    session.call("pgqueue_queue_pause", queue="mail", by="anna")
+    session.value("pgqueue_queue_resume", queue="mail")
+    session.call("pgqueue_queue_pause", queue="mail", by="bert")
+    assert session.dequeue() == []
+    assert session.one("select paused_by from pgqueue_queue") == "bert"
+
+
+def test_a_sleeping_worker_is_woken_for_a_resumed_queue(connect: Connect) -> None:
+    operator, listener = connect(), Listener(connect(), "pgqueue_a")
+    operator.call("pgqueue_queue_pause", queue="mail")
+    see(operator, "a", asleep_ms=60_000)
+    operator.value("pgqueue_queue_resume", queue="mail")
+    assert listener.heard(operator) == [("pgqueue_a", "mail")]

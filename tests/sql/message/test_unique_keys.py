@@ -1,4 +1,4 @@
-"""Unique keys among consumers, long transactions and full tables."""
+"""One message at a time holds a key: among consumers, long transactions and full tables."""
 
 from __future__ import annotations
 
@@ -8,22 +8,175 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import IsolationLevel
 
-from tests.sql.message.test_pgqueue_message_create_unique import create
-from tests.sql.worker.test_pgqueue_worker_seen import see
+from tests.sql.words import see
 from tests.support.cost import cost
-from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventually, token
+from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventually, token, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 ERROR = {"class": "builtins.OSError", "message": "no network"}
 UNIQUE_INDEX, PRIMARY_KEY = "pgqueue_message_unique_key_ix", "pgqueue_message_pkey"
 every_policy = pytest.mark.parametrize("on_conflict", ["keep", "replace", "debounce"])
+
+
+# pgqueue_message_create_unique: one message at a time holds a key
+
+
+def create(session: Session, content: Any = "tea", key: str = "invoice 7", **parameters: Any) -> tuple[int, bool]:
+    """The id of the message that holds the key, and whether it is a new one."""
+    [row] = session.call("pgqueue_message_create_unique", unique_key=key, content=content, **parameters)
+    return row.p_id, row.p_created
+
+
+def create_behind(transaction: Session, producer: Session, *, commits: bool = True, **parameters: Any) -> Any:
+    """What a call answers that waits for somebody's transaction, which then ends."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(create, producer, "second", **parameters)
+        eventually(lambda: transaction.waits_for_a_lock(producer))
+        transaction.commit() if commits else transaction.rollback()
+        return answer.result(SECONDS)
+
+
+def test_the_first_message_is_created_and_later_calls_return_its_id(session: Session) -> None:
+    message_id, created = create(session, "first")
+    assert created
+    assert create(session, "second") == (message_id, False)
+    assert [message.content for message in session.messages()] == ["first"]
+
+
+def test_different_keys_do_not_conflict(session: Session) -> None:
+    assert [create(session, key=key)[1] for key in ("a", "b", "A", "a ", "")] == [True] * 5
+
+
+def test_until_started_holds_the_key_until_the_first_attempt_begins(session: Session) -> None:
+    first, _ = create(session, until_started=True)
+    assert create(session, until_started=True) == (first, False)
+    session.take()
+    second, created = create(session, until_started=True)
+    assert created
+    assert create(session, until_started=True) == (second, False)
+
+
+@every_policy
+def test_a_message_asked_to_stop_no_longer_holds_its_key(session: Session, on_conflict: str) -> None:
+    first, _ = create(session, "first")
+    held = session.take()
+    session.ids("pgqueue_message_request_cancel", ids=[first])
+    second, created = create(session, "second", on_conflict=on_conflict)
+    assert created
+    assert create(session, "third") == (second, False)
+    assert session.message(first).content == "first"
+    session.value("pgqueue_message_cancel", **token(held))
+    assert create(session, "fourth") == (second, False)
+    assert session.history()[0].unique_key == "invoice 7"
+
+
+@pytest.mark.parametrize("wrong", ["ignore", "raise", "Keep", "", None])
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_unknown_on_conflict_is_an_error_that_names_it(session: Session, wrong: str | None, *, taken: bool) -> None:
+    if taken:
+        create(session)
+    said = "NULL" if wrong is None else f"'{wrong}'"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"p_on_conflict is {said}") as refused:
+        create(session, on_conflict=wrong)
+    assert refused.value.diag.message_hint == "It must be keep, replace or debounce."
+
+
+# What happens to the one that waits
+
+
+def test_keep_leaves_the_message_unchanged(session: Session) -> None:
+    message_id, _ = create(session, "first", dequeue_at=5)
+    before = session.message(message_id)
+    create(session, "second", dequeue_at=7, priority=9)
+    assert session.message(message_id) == before
+
+
+def test_debounce_changes_only_the_time(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id, _ = create(session, "first", dequeue_at=NOON + 10)
+    before = session.message(message_id)
+    session.set_clock(NOON + 5)
+    assert create(session, "second", dequeue_at=NOON + 15, priority=9, on_conflict="debounce") == (message_id, False)
+    assert session.message(message_id) == before._replace(dequeue_at=NOON + 15)
+
+
+def test_replace_gives_the_message_all_new_values(session: Session) -> None:
+    message_id, _ = create(session, "first", dequeue_at=5, priority=1)
+    said: dict[str, Any] = {"queue": "mail", "priority": -4, "dequeue_at": 9, "channel": "tenant", "headers": {"n": 2}}
+    assert create(session, "second", on_conflict="replace", max_attempts=1, **said) == (message_id, False)
+    message = session.message(message_id)
+    assert (message.content, message.max_attempts) == ("second", 1)
+    assert {name: getattr(message, name) for name in said} == said
+
+
+@every_policy
+def test_a_running_message_stays_unchanged(session: Session, on_conflict: str) -> None:
+    create(session, "first")
+    held = session.take()
+    assert create(session, "second", on_conflict=on_conflict, dequeue_at=7) == (held.id, False)
+    assert session.message(held.id) == held
+
+
+# With others
+
+
+def test_a_message_that_ends_meanwhile_frees_its_key(connect: Connect) -> None:
+    worker, producer = connect(autocommit=False), connect()
+    create(producer)
+    worker.value("pgqueue_message_complete", **token(worker.take(worker="w1")))
+    message_id, created = create_behind(worker, producer)
+    assert created
+    assert [message.id for message in producer.messages()] == [message_id]
+
+
+def test_a_new_ready_message_wakes_a_sleeper_and_a_kept_one_does_not(connect: Connect) -> None:
+    producer, listener = connect(), Listener(connect(), "pgqueue_a")
+    see(producer, "a", asleep_ms=60_000, tasks=False)
+    create(producer, key="later", dequeue_at=2**62)
+    assert listener.heard(producer) == []
+    create(producer)
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+    create(producer)
+    assert listener.heard(producer) == []
+
+
+# Many
+
+
+def test_a_bulk_with_keys_creates_each_once_and_returns_ids_in_order(session: Session) -> None:
+    existing, _ = create(session, key="b")
+    messages = [{"content": n, "unique_key": key} for n, key in enumerate(["c", "b", "a", "c", None])]
+    ids = session.ids("pgqueue_message_create_many", messages=messages)
+    assert len(ids) == 5
+    assert ids[1] == existing
+    assert ids[0] == ids[3]
+    assert len(set(ids)) == 4
+    assert {message.id: message.content for message in session.messages()} == {
+        existing: "tea",
+        ids[0]: 0,
+        ids[2]: 2,
+        ids[4]: 4,
+    }
+
+
+def test_two_calls_with_the_same_keys_in_opposite_orders_do_not_deadlock(connect: Connect) -> None:
+    sessions = [connect() for _ in range(4)]
+    keys = [f"key {n:03}" for n in range(40)]
+
+    def create_often(session: Session, order: list[str]) -> int:
+        for _ in range(10):
+            session.ids("pgqueue_message_create_many", messages=[{"content": 1, "unique_key": key} for key in order])
+            held = session.dequeue(40, worker=f"w{session.pid}")
+            if held:
+                session.ids("pgqueue_message_complete", **tokens(held))
+        return 1
+
+    orders = [keys, keys[::-1], keys[20:] + keys[:20], keys[::2] + keys[1::2]]
+    assert concurrently([partial(create_often, *pair) for pair in zip(sessions, orders, strict=True)]) == [1] * 4
 
 
 # When the key is free
@@ -63,24 +216,14 @@ def test_a_retry_after_its_key_is_free_does_not_conflict(session: Session) -> No
 @every_policy
 @pytest.mark.parametrize("commits", [True, False])
 def test_an_enqueue_waits_for_an_uncommitted_stop_request(connect: Connect, on_conflict: str, *, commits: bool) -> None:
-    asking, producer, witness = connect(autocommit=False), connect(), connect()
+    asking, producer = connect(autocommit=False), connect()
     first, _ = create(producer, "first")
     producer.take(worker="w1")
     asking.ids("pgqueue_message_request_cancel", ids=[first])
-
-    def end_it() -> tuple[int, bool]:
-        eventually(lambda: witness.waits_for_a_lock(producer))
-        asking.commit() if commits else asking.rollback()
-        return 0, False
-
-    actions: list[Callable[[], tuple[int, bool]]] = [
-        partial(create, producer, "second", on_conflict=on_conflict),
-        end_it,
-    ]
-    (holder, created), _ = concurrently(actions)
+    holder, created = create_behind(asking, producer, commits=commits, on_conflict=on_conflict)
     assert created is commits
     assert (holder == first) is not commits
-    assert create(witness, "third") == (holder, False)
+    assert create(producer, "third") == (holder, False)
 
 
 def test_replace_clears_state_and_errors_of_earlier_attempts(session: Session) -> None:
@@ -137,23 +280,12 @@ def test_an_uncommitted_change_is_neither_dequeued_nor_waited_for(connect: Conne
 def test_an_enqueue_waits_for_an_uncommitted_one_with_its_key(
     connect: Connect, on_conflict: str, *, commits: bool
 ) -> None:
-    first, second, witness = connect(autocommit=False), connect(), connect()
+    first, second = connect(autocommit=False), connect()
     message_id, _ = create(first, "first")
-
-    def end_when_it_waits() -> tuple[int, bool]:
-        eventually(lambda: witness.waits_for_a_lock(second))
-        (first.commit if commits else first.rollback)()
-        return message_id, True
-
-    actions: list[Callable[[], tuple[int, bool]]] = [
-        partial(create, second, "second", on_conflict=on_conflict, dequeue_at=7),
-        end_when_it_waits,
-    ]
-    (holder, created), _ = concurrently(actions)
-
+    holder, created = create_behind(first, second, commits=commits, on_conflict=on_conflict, dequeue_at=7)
     assert created is not commits
     assert (holder == message_id) is commits
-    [message] = witness.messages()
+    [message] = second.messages()
     assert message.content == ("first" if commits and on_conflict != "replace" else "second")
     assert (message.dequeue_at == 7) is not (commits and on_conflict == "keep")
 
@@ -195,15 +327,11 @@ create trigger hold_up after insert on pgqueue_message for each statement execut
 
 @pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
 def test_a_message_that_begins_right_after_it_was_read_stays_unchanged(connect: Connect, on_conflict: str) -> None:
-    caller, worker, witness = connect(), connect(autocommit=False), connect()
-    first, _ = create(witness, "first")
+    caller, worker = connect(), connect(autocommit=False)
+    first, _ = create(caller, "first")
     worker.take(worker="w1")
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(create, caller, "second", on_conflict=on_conflict)
-        eventually(lambda: witness.waits_for_a_lock(caller))
-        worker.commit()
-        assert answer.result(SECONDS) == (first, False)
-    [message] = witness.messages()
+    assert create_behind(worker, caller, on_conflict=on_conflict) == (first, False)
+    [message] = caller.messages()
     assert (message.content, message.worker) == ("first", "w1")
 
 
@@ -234,12 +362,10 @@ def test_with_concurrent_consumers_every_key_is_held_once(
     assert len(set(created)) == len(created)
 
 
-@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 def test_under_stricter_isolation_a_key_taken_meanwhile_is_a_serialization_failure(
-    connect: Connect, level: IsolationLevel
+    strict: Session, connect: Connect
 ) -> None:
-    strict, other = connect(autocommit=False), connect()
-    strict.connection.isolation_level = level
+    other = connect()
     strict.rows("select count(*) from pgqueue_message")  # the transaction sees the queue as it is now
     first, _ = create(other)
     strict.rows("set local statement_timeout = '10s'")
