@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import concurrently, eventually, token, tokens
+from tests.sql.words import behind
+from tests.support.sessions import concurrently, token, tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,14 +153,8 @@ def test_a_completion_that_waited_for_a_heartbeat_counts(connect: Connect, many:
     held = witness.take(worker="w1")
     beating.value("pgqueue_message_heartbeat", **token(held))
 
-    def commit_when_it_waits() -> list[Any]:
-        eventually(lambda: witness.waits_for_a_lock(completing))
-        beating.commit()
-        return []
-
     given = tokens([held]) if many else token(held)
-    done, _ = concurrently([lambda: completing.ids("pgqueue_message_complete", **given), commit_when_it_waits])
-
+    done = behind(beating, completing, lambda: completing.ids("pgqueue_message_complete", **given))
     assert done == [held.id if many else True]
     assert witness.messages() == []
 

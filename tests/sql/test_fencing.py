@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.support.sessions import NOON, SECONDS, eventually, token
+from tests.sql.words import behind
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -144,10 +144,6 @@ def test_of_two_concurrent_ends_of_an_attempt_one_succeeds(connect: Connect, end
     witness.create(max_attempts=50)
     held = token(witness.take(worker="w1"))
     assert ENDINGS[first](one, held) is True
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(end, other, held)
-        eventually(lambda: witness.waits_for_a_lock(other))
-        one.commit()
-        assert answer.result(SECONDS) is False
+    assert behind(one, other, lambda: end(other, held)) is False
     assert len(witness.history()) == (first != "release")
     assert len(witness.messages()) == (first != "complete")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.support.sessions import SECONDS, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tests.support.sessions import Session
 
 
+T = TypeVar("T")
 WORKER: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "host", "pid": 7, "slots": 4}
 
 
@@ -100,3 +104,12 @@ def route(session: Session, routing_key: str, exchange: str = "orders") -> list[
 
 def queues(session: Session, routing_key: str) -> list[str]:
     return [row.p_queue for row in route(session, routing_key)]
+
+
+def behind(transaction: Session, waiting: Session, call: Callable[[], T], *, commits: bool = True) -> T:
+    """What a call answers that waits for a transaction, which ends as soon as it does."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(call)
+        eventually(lambda: transaction.waits_for_a_lock(waiting))
+        transaction.commit() if commits else transaction.rollback()
+        return answer.result(SECONDS)

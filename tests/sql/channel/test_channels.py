@@ -32,8 +32,7 @@ def test_a_limit_below_zero_is_refused(session: Session, limit: str) -> None:
 
 
 def test_a_new_limit_applies_from_now_on_and_running_messages_go_on(session: Session) -> None:
-    for n in range(4):
-        session.create(n, channel="acme")
+    session.create_batch(4, channel="acme")
     held = session.dequeue(3)
     assert len(held) == 3
     set_channel(session, max_concurrency=1)

@@ -60,8 +60,7 @@ def test_limits_hold_and_what_has_ended_makes_room(connect: Connect) -> None:
     """Where nobody else looks: it works in what is noted of the channel that it takes from."""
     session = connect(autocommit=False)
     set_channel(session, name="acme", max_concurrency=1)
-    for number in range(3):
-        session.create(number, channel="acme")
+    session.create_batch(3, channel="acme")
     session.commit()
     for number in range(3):
         [message] = session.dequeue(5, brief=False)
@@ -78,8 +77,7 @@ def test_expired_locks_and_settled_messages_are_left_to_others(connect: Connect)
     consumer, other = connect(autocommit=False), connect()
     other.set_clock(NOON)
     consumer.set_clock(NOON + 100_000)
-    for number in range(3):
-        other.create(number)
+    other.create_batch(3)
     other.dequeue(3, worker="gone")
     waiting = create_after(other, 2**62)
     take(consumer, queues=["nowhere"])
@@ -91,8 +89,7 @@ def test_expired_locks_and_settled_messages_are_left_to_others(connect: Connect)
 def test_a_single_worker_still_finds_every_message(connect: Connect) -> None:
     session = connect(autocommit=False)
     session.set_clock(NOON)
-    for number in range(3):
-        session.create(number)
+    session.create_batch(3)
     session.dequeue(3, worker="gone")
     session.set_clock(NOON + 100_000)
     session.commit()

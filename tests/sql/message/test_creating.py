@@ -116,18 +116,6 @@ def test_an_invalid_message_is_refused_with_all_of_its_call_and_others_stay(
     assert [message.id for message in session.messages()] == [kept]
 
 
-def test_a_savepoint_rolls_back_only_its_messages(connect: Connect) -> None:
-    producer, consumer = connect(autocommit=False), connect()
-    before = producer.create("before")
-    producer.rows("savepoint inner_work")
-    producer.create("inside")
-    producer.rows("rollback to inner_work")
-    after = producer.create("after")
-    producer.commit()
-
-    assert [message.id for message in consumer.dequeue(10)] == [before, after]
-
-
 # pgqueue_message_create_many: many messages enter the queue with one statement
 
 

@@ -85,8 +85,7 @@ def test_an_attempt_that_has_begun_clears_unknown_since(session: Session, end: s
 
 
 def test_the_result_omits_messages_that_the_worker_does_not_hold(session: Session) -> None:
-    for _ in range(2):
-        session.create(task="t")
+    session.create_batch(2, task="t")
     ours, theirs = claim(session), claim(session, worker="w2")
     session.ids("pgqueue_message_park", **(tokens([*ours, *theirs]) | {"worker": "w1"}), reasons=["x", "x"])
     assert session.message(theirs[0].id) == theirs[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.sql.words import behind
 from tests.support.sessions import SECONDS
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -30,18 +30,11 @@ def holder(connect: Connect) -> Session:
 
 
 def test_the_next_turn_begins_when_the_transaction_of_the_first_ends(holder: Session, connect: Connect) -> None:
-    other, look = connect(autocommit=False), connect()
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(await_turn, other, wait_ms=LONG_MS)
-        wait_until(
-            lambda: look.one("select count(*) from pg_locks where pid = %s and not granted", (other.pid,)) == 1,
-            "it waits",
-        )
-        holder.commit()
-        waited_ms = waiting.result(SECONDS)
+    other = connect(autocommit=False)
+    waited_ms = behind(holder, other, partial(await_turn, other, wait_ms=LONG_MS))
     assert waited_ms is not None
     assert 0 < waited_ms < LONG_MS
-    assert await_turn(look) is None
+    assert await_turn(connect()) is None
 
 
 def test_the_session_that_has_the_turn_gets_it_again(holder: Session) -> None:
@@ -67,18 +60,13 @@ def test_the_default_wait_is_one_second(session: Session) -> None:
     assert "p_wait_ms integer DEFAULT 1000" in parameters
 
 
-@pytest.mark.parametrize("in_vain", [False, True])
-def test_the_lock_timeout_of_the_caller_is_restored(holder: Session, connect: Connect, *, in_vain: bool) -> None:
+def test_the_lock_timeout_of_the_caller_is_restored(holder: Session, connect: Connect) -> None:
     other = connect(autocommit=False)
     other.rows("set local lock_timeout = '7s'")
-    with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(await_turn, other, wait_ms=50 if in_vain else LONG_MS)
-        if not in_vain:
-            look = connect()
-            wait_until(lambda: look.column("select pid from pg_locks where not granted") == [other.pid], "it waits")
-            holder.commit()
-        assert (waiting.result(SECONDS) is None) is in_vain
-    assert other.one("select current_setting('lock_timeout')") == "7s"
+    assert await_turn(other) is None
+    assert other.one("show lock_timeout") == "7s"
+    assert behind(holder, other, partial(await_turn, other, wait_ms=LONG_MS)) is not None
+    assert other.one("show lock_timeout") == "7s"
 
 
 def test_a_statement_timeout_shortens_the_wait(holder: Session, connect: Connect) -> None:

@@ -34,8 +34,7 @@ def test_a_message_with_dependencies_is_recorded_when_it_becomes_ready(session: 
 
 
 def test_an_end_is_recorded_with_the_time_of_the_next_attempt(session: Session) -> None:
-    for n in range(3):
-        session.create(n, channel="acme", max_attempts=2)
+    session.create_batch(3, channel="acme", max_attempts=2)
     first, second, third = session.dequeue(3)
     assert arrivals(session) == []
     session.call("pgqueue_message_complete", **token(first))
@@ -46,8 +45,7 @@ def test_an_end_is_recorded_with_the_time_of_the_next_attempt(session: Session) 
 
 def test_rows_changed_by_hand_are_recorded_too(session: Session) -> None:
     set_channel(session, max_concurrency=5)
-    for n in range(5):
-        session.create(n, channel="acme")
+    session.create_batch(5, channel="acme")
     session.dequeue(5)
     session.rows("delete from pgqueue_message where content = '0'")
     session.rows("update pgqueue_message set channel = 'other' where content = '1'")

@@ -71,17 +71,6 @@ def test_a_routing_key_is_a_text_of_at_most_255_bytes(session: Session, key: str
         session.call("pgqueue_message_publish", exchange="orders", routing_key=key, content="tea")
 
 
-def test_it_belongs_to_the_transaction_of_the_caller(connect: Connect) -> None:
-    publisher, other = connect(autocommit=False), connect()
-    bind(other, "#")
-    publish(publisher, content="not to be")
-    publisher.rollback()
-    publish(publisher, content="to be")
-    assert other.messages() == []
-    publisher.commit()
-    assert [m.content for m in other.messages()] == ["to be"]
-
-
 def test_concurrent_publishes_do_not_wait_for_each_other(connect: Connect) -> None:
     one, two, third = connect(autocommit=False), connect(autocommit=False), connect()
     for queue in ("mail", "maps"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.words import see
+from tests.sql.words import behind, see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventually, token, tokens
 
@@ -29,15 +29,6 @@ def create(session: Session, content: Any = "tea", key: str = "invoice 7", **par
     """The id of the message that holds the key, and whether it is a new one."""
     [row] = session.call("pgqueue_message_create_unique", unique_key=key, content=content, **parameters)
     return row.p_id, row.p_created
-
-
-def create_behind(transaction: Session, producer: Session, *, commits: bool = True, **parameters: Any) -> Any:
-    """What a call answers that waits for somebody's transaction, which then ends."""
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(create, producer, "second", **parameters)
-        eventually(lambda: transaction.waits_for_a_lock(producer))
-        transaction.commit() if commits else transaction.rollback()
-        return answer.result(SECONDS)
 
 
 def test_the_first_message_is_created_and_later_calls_return_its_id(session: Session) -> None:
@@ -128,7 +119,7 @@ def test_a_message_that_ends_meanwhile_frees_its_key(connect: Connect) -> None:
     worker, producer = connect(autocommit=False), connect()
     create(producer)
     worker.value("pgqueue_message_complete", **token(worker.take(worker="w1")))
-    message_id, created = create_behind(worker, producer)
+    message_id, created = behind(worker, producer, partial(create, producer))
     assert created
     assert [message.id for message in producer.messages()] == [message_id]
 
@@ -220,7 +211,8 @@ def test_an_enqueue_waits_for_an_uncommitted_stop_request(connect: Connect, on_c
     first, _ = create(producer, "first")
     producer.take(worker="w1")
     asking.ids("pgqueue_message_request_cancel", ids=[first])
-    holder, created = create_behind(asking, producer, commits=commits, on_conflict=on_conflict)
+    second = partial(create, producer, "second", on_conflict=on_conflict)
+    holder, created = behind(asking, producer, second, commits=commits)
     assert created is commits
     assert (holder == first) is not commits
     assert create(producer, "third") == (holder, False)
@@ -280,12 +272,13 @@ def test_an_uncommitted_change_is_neither_dequeued_nor_waited_for(connect: Conne
 def test_an_enqueue_waits_for_an_uncommitted_one_with_its_key(
     connect: Connect, on_conflict: str, *, commits: bool
 ) -> None:
-    first, second = connect(autocommit=False), connect()
+    first, producer = connect(autocommit=False), connect()
     message_id, _ = create(first, "first")
-    holder, created = create_behind(first, second, commits=commits, on_conflict=on_conflict, dequeue_at=7)
+    second = partial(create, producer, "second", on_conflict=on_conflict, dequeue_at=7)
+    holder, created = behind(first, producer, second, commits=commits)
     assert created is not commits
     assert (holder == message_id) is commits
-    [message] = second.messages()
+    [message] = producer.messages()
     assert message.content == ("first" if commits and on_conflict != "replace" else "second")
     assert (message.dequeue_at == 7) is not (commits and on_conflict == "keep")
 
@@ -330,7 +323,8 @@ def test_a_message_that_begins_right_after_it_was_read_stays_unchanged(connect: 
     caller, worker = connect(), connect(autocommit=False)
     first, _ = create(caller, "first")
     worker.take(worker="w1")
-    assert create_behind(worker, caller, on_conflict=on_conflict) == (first, False)
+    second = partial(create, caller, "second", on_conflict=on_conflict)
+    assert behind(worker, caller, second) == (first, False)
     [message] = caller.messages()
     assert (message.content, message.worker) == ("first", "w1")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.sessions import concurrently, eventually
+from tests.sql.words import behind
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -44,10 +44,5 @@ def test_a_waiting_session_gets_the_lock_when_it_is_free(connect: Connect) -> No
     one, other = connect(autocommit=False), connect()
     one.call("pgqueue_advisory_lock", what="x")
 
-    def leave() -> None:
-        eventually(lambda: one.waits_for_a_lock(other))
-        one.rollback()
-
-    got, _ = concurrently([lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000), leave])
-    assert got is True
+    assert behind(one, other, lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000)) is True
     assert other.one("show lock_timeout") == "0"

@@ -92,8 +92,7 @@ class TestAChannel:
 
     def test_counts_no_more_than_may_begin(self, session: Session) -> None:
         session.call("pgqueue_channel_set", name="acme", max_concurrency=2)
-        for n in range(5):
-            session.create(n, task="t", channel="acme")
+        session.create_batch(5, task="t", channel="acme")
         assert both(session)[0] == 2
         [one, two] = session.dequeue(2, tasks=True)
         assert both(session) == (0, None, 2)
@@ -119,8 +118,7 @@ def test_a_message_with_dependencies_counts_when_a_check_is_due(session: Session
 
 def test_a_channel_that_releases_one_at_a_time_lets_one_begin(session: Session) -> None:
     set_channel(session, release_interval_ms=60_000)
-    for _ in range(3):
-        session.create(task="t", channel="acme")
+    session.create_batch(3, task="t", channel="acme")
     assert both(session) == (1, 0, 0)
     [taken] = session.dequeue(3, tasks=True)
     assert both(session) == (0, None, 1)

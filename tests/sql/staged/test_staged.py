@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from tests.sql.words import see
-from tests.support.sessions import Listener, concurrently, eventually
+from tests.sql.words import behind, see
+from tests.support.sessions import Listener, concurrently
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -136,15 +136,7 @@ def test_a_second_waits_for_the_first_and_goes_on_when_that_rolls_back(connect: 
     one, other = connect(autocommit=False), connect()
     enqueue(one, stage(one))
     token = stage(other)
-
-    watcher = connect()
-
-    def give_up() -> int | None:
-        eventually(lambda: watcher.waits_for_a_lock(other))
-        one.rollback()
-        return None
-
-    assert concurrently([lambda: enqueue(other, token), give_up]) == [3, None]
+    assert behind(one, other, lambda: enqueue(other, token), commits=False) == 3
     assert len(other.messages()) == 3
 
 
