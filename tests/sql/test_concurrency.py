@@ -11,13 +11,14 @@ import psycopg
 import pytest
 
 from tests.sql.words import behind
-from tests.support.sessions import concurrently, token, tokens
+from tests.support.sessions import concurrently, eventually, token, tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
 
 Attempt = tuple[int, int]
 
@@ -179,3 +180,141 @@ def test_a_consumer_killed_in_its_transaction_releases_its_message_at_once(conne
     assert (held.id, held.attempt) == (message_id, 1), "the attempt was never committed"
     with pytest.raises(psycopg.OperationalError):
         doomed.rows("select 1")
+
+
+# Row locks are taken in one order, that of the ids, so that calls never deadlock with each other
+
+
+WORKER = "w1"
+FUNCTIONS_FOR_HELD = ("pgqueue_message_complete", "pgqueue_message_heartbeat", "pgqueue_message_release")
+FUNCTIONS_FOR_RUNNING = ("pgqueue_message_request_cancel",)
+FUNCTIONS_FOR_WAITING = ("pgqueue_message_cancel", "pgqueue_message_reschedule")
+FUNCTIONS = (*FUNCTIONS_FOR_HELD, *FUNCTIONS_FOR_RUNNING, *FUNCTIONS_FOR_WAITING)
+
+
+def messages_for(session: Session, function: str, number: int) -> list[int]:
+    """Messages as the function wants them: held or waiting."""
+    ids = session.create_batch(number)
+    if function not in FUNCTIONS_FOR_WAITING:
+        session.dequeue(number, worker=WORKER)
+    return ids
+
+
+def call(session: Session, function: str, ids: Sequence[int]) -> list[int]:
+    parameters: dict[str, Any] = {"ids": list(ids)}
+    if function in FUNCTIONS_FOR_HELD:
+        parameters |= {"attempts": [1] * len(ids), "worker": WORKER}
+    return session.ids(function, **parameters)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (3, 0, 4, 2, 1)])
+def test_a_call_that_waits_for_a_row_holds_only_the_rows_before_it(
+    connect: Connect, function: str, order: tuple[int, ...]
+) -> None:
+    holder, caller, witness = connect(autocommit=False), connect(), connect()
+    ids = messages_for(witness, function, 5)
+    holder.rows("select from pgqueue_message where id = %s for update", [ids[2]])
+
+    def locked_behind_the_wait() -> list[int]:
+        eventually(lambda: witness.waits_for_a_lock(caller))
+        free = witness.column("select id from pgqueue_message order by id for update skip locked")
+        holder.rollback()
+        return free
+
+    waiting_call: Callable[[], list[int]] = partial(call, caller, function, [ids[n] for n in order])
+    answer, free = concurrently([waiting_call, locked_behind_the_wait])
+
+    assert free == ids[3:]
+    assert sorted(answer) == ids
+
+
+def test_a_dequeue_waits_for_none_of_them(connect: Connect) -> None:
+    ending, consumer = connect(autocommit=False), connect()
+    ids = consumer.create_batch(10)
+    consumer.dequeue(5, worker=WORKER)
+    call(ending, "pgqueue_message_complete", ids[:2])
+    call(ending, "pgqueue_message_release", ids[2:4])
+    call(ending, "pgqueue_message_heartbeat", ids[4:5])
+    call(ending, "pgqueue_message_cancel", ids[5:6])
+    call(ending, "pgqueue_message_reschedule", ids[6:7])
+    consumer.rows("set lock_timeout = '100ms'")
+    assert [message.id for message in consumer.dequeue(10)] == ids[7:]
+    ending.commit()
+    assert [message.id for message in consumer.dequeue(10)] == [*ids[2:4], ids[6]]
+
+
+# The queue inside transactions of the application that have a higher isolation level
+
+
+def test_a_single_session_works_at_every_isolation_level(strict: Session, connect: Connect) -> None:
+    strict.create_batch(4)
+    strict.commit()
+    held = strict.dequeue(4, worker="w1")
+    strict.commit()
+    strict.ids("pgqueue_message_heartbeat", **tokens(held))
+    strict.value("pgqueue_message_complete", **token(held[0]))
+    strict.value("pgqueue_message_defer", **token(held[1]))
+    strict.value("pgqueue_message_fail", **token(held[2]))
+    strict.ids("pgqueue_message_release", **tokens(held[3:]))
+    strict.commit()
+    other = connect()
+    assert [message.id for message in other.messages()] == [held[1].id, held[3].id]
+    assert [end.status for end in other.history()] == ["succeeded", "deferred", "failed"]
+
+
+def test_a_message_taken_meanwhile_is_a_serialization_failure_and_a_retry_works(
+    strict: Session, connect: Connect
+) -> None:
+    other = connect()
+    first, second = other.create_batch(2)
+    strict.rows("select count(*) from pgqueue_message")  # the transaction sees the queue as it is now
+    taken = other.take()
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        strict.dequeue()
+    strict.rollback()
+
+    assert taken.id == first
+    assert strict.take().id == second
+    strict.commit()
+    assert {message.attempt for message in other.messages()} == {1}
+
+
+def test_a_message_that_another_session_is_taking_is_skipped(strict: Session, connect: Connect) -> None:
+    other = connect(autocommit=False)
+    first, second = other.create_batch(2)
+    other.commit()
+    assert other.take().id == first
+    assert strict.take().id == second
+
+
+def test_consumers_that_try_again_after_errors_do_everything_once(strict: Session, connect: Connect) -> None:
+    other, consumers = connect(), [strict, *(connect(autocommit=False) for _ in range(3))]
+    for consumer in consumers:
+        consumer.connection.isolation_level = strict.connection.isolation_level
+    ids = other.create_batch(120)
+
+    def consume(session: Session) -> list[int]:
+        done: list[int] = []
+        while (completed := _in_one_transaction(session)) is not None:
+            done += completed
+        return done
+
+    done = concurrently([partial(consume, consumer) for consumer in consumers], seconds=100)
+
+    assert sorted(message_id for each in done for message_id in each) == ids
+    assert sorted(end.message_id for end in other.history()) == ids
+
+
+def _in_one_transaction(session: Session) -> list[int] | None:
+    """Takes and completes a few messages; none, when the transaction has to be tried again; None at the end."""
+    try:
+        batch: list[Any] = session.dequeue(3, worker=f"w{session.pid}")
+        completed = session.ids("pgqueue_message_complete", **tokens(batch)) if batch else []
+        more = session.one("select exists (select from pgqueue_message)")
+        session.commit()
+    except psycopg.errors.SerializationFailure:
+        session.rollback()
+        return []
+    return completed if completed or more else None

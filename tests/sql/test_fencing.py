@@ -1,4 +1,4 @@
-"""Who does not hold ``(id, attempt, worker)`` cannot end the attempt, in any of the calls that end or lengthen one."""
+"""Only the holder of ``(id, attempt, worker)`` ends or lengthens the attempt, by any of the calls for it."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def plan_while_empty(session: Session, calls: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What piles up, and what a consumer asks meanwhile."""
+    """Rows that pile up, and calls of a consumer meanwhile."""
 
     dequeue_at: str = "n"
     priority: str = "0"

@@ -53,7 +53,7 @@ def lanes(session: Session, name: str = "acme") -> list[Any]:
 
 
 def arrivals(session: Session) -> list[Any]:
-    """What is noted and not yet worked in: (channel, ended, dequeue_at)."""
+    """Notes that are not yet worked in: (channel, ended, dequeue_at)."""
     return [tuple(row) for row in session.rows("select channel, ended, dequeue_at from pgqueue_arrival order by id")]
 
 
@@ -107,7 +107,7 @@ def queues(session: Session, routing_key: str) -> list[str]:
 
 
 def behind(transaction: Session, waiting: Session, call: Callable[[], T], *, commits: bool = True) -> T:
-    """What a call answers that waits for a transaction, which ends as soon as it does."""
+    """The answer of a call that waits for a transaction, which ends as soon as it waits."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(call)
         eventually(lambda: transaction.waits_for_a_lock(waiting))

@@ -21,7 +21,7 @@ def take(session: Session, limit: int = 1, **parameters: Any) -> list[Any]:
 
 @pytest.mark.parametrize("armed", [False, True])
 def test_other_channels_go_on(connect: Connect, armed: bool) -> None:
-    """Whether it meets fresh arrivals or lanes that are in line."""
+    """Behind fresh arrivals, and behind lanes that are in line."""
     consumer, other = connect(autocommit=False), connect()
     for number in range(20):
         other.create(number, channel=f"channel {number}")

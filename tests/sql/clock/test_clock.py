@@ -1,4 +1,4 @@
-"""What time it is for the queue, and the milliseconds of a time."""
+"""The clock of the queue, and times as milliseconds."""
 
 from __future__ import annotations
 

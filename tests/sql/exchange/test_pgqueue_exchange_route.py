@@ -1,4 +1,4 @@
-"""Which queues a routing key reaches."""
+"""Queues that a routing key reaches."""
 
 from __future__ import annotations
 

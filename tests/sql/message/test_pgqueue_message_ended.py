@@ -1,4 +1,4 @@
-"""Whatever ends a message says so where others wait for it."""
+"""Ends of messages are noted where others wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a message of a channel is noted, in the same transaction."""
+"""Changes of a message in a channel are noted, in the same transaction."""
 
 from __future__ import annotations
 

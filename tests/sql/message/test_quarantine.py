@@ -1,4 +1,4 @@
-"""What becomes of a message whose worker went away."""
+"""Messages whose worker went away, and their quarantine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits, and until when those who found nothing may sleep."""
+"""Waiting messages, and the time until which consumers that found nothing may sleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an autoscaler needs to know."""
+"""The backlog, for autoscalers."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_channel_that_releases_one_at_a_time_lets_one_begin(session: Session) 
 
 
 class TestNothingHides:
-    """What is ready, however much else there is: a walk that meets its limit never ends in "nothing to do"."""
+    """Ready messages count beside any number of others: a walk that meets its limit never ends in "nothing to do"."""
 
     @pytest.mark.parametrize("moved", [True, False], ids=["a worker has seen the lanes", "no worker has"])
     def test_the_lanes_of_another_queue(self, session: Session, moved: bool) -> None:

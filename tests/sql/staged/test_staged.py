@@ -1,4 +1,4 @@
-"""What Spark's tasks have staged is enqueued whole, and once; what runs have left behind goes."""
+"""Staged rows of Spark's tasks are enqueued whole, and once; left ones are deleted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = UUID(int=1)
 
 
 def stage(session: Session, rows: int = 3, batch: UUID = BATCH, **columns: object) -> UUID:
-    """What one task has staged: contents 0, 1, 2, …"""
+    """Rows of one task, with the contents 0, 1, 2, …"""
     token = uuid4()
     row = {"priority": 0, "queue": "default", **columns}
     session.rows(

@@ -1,4 +1,4 @@
-"""What a row of a table may say."""
+"""Rows of the tables, also those that are written by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dead worker held is ended at once: only what it had begun is lost, and only what ran is to blame."""
+"""Messages of a dead worker are ended at once: only those it had begun are lost, only those that ran are to blame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that is ready wakes one sleeping worker of its queue, when it is committed."""
+"""A message that is ready wakes a sleeping worker of its queue, and one that is due wakes workers that rest."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.sql.words import see as see_any
-from tests.support.sessions import Listener, token
+from tests.sql.words import see
+from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
+# pgqueue_worker_wake: a message that is ready wakes one sleeping worker of its queue, when it is committed
+
+
 MINUTE = 60_000
 
 
-def see(session: Session, name: str, **changes: Any) -> None:
-    """Who takes raw messages, as most of these tests send them."""
-    see_any(session, name, **{"tasks": False, **changes})
+def see_raw(session: Session, name: str, **changes: Any) -> None:
+    """A worker that takes raw messages."""
+    see(session, name, **{"tasks": False, **changes})
 
 
 @pytest.fixture
 def producer(connect: Connect) -> Session:
-    return connect()
+    producer = connect()
+    producer.set_clock(NOON)
+    return producer
 
 
 @pytest.fixture
@@ -55,14 +60,14 @@ def test_a_sleeper_that_may_take_the_message_is_woken_if_no_awake_worker_can(
     producer: Session, listener: Listener, case: str
 ) -> None:
     for name, changes in {**NOBODY_WAKES, **B_WAKES}[case].items():
-        see(producer, name, **changes)
+        see_raw(producer, name, **changes)
     producer.create(queue="mail")
     assert listener.heard(producer) == ([("pgqueue_b", "mail")] if case in B_WAKES else [])
 
 
 def test_a_sleeper_past_its_time_is_skipped(producer: Session, listener: Listener) -> None:
-    see(producer, "a", asleep_ms=MINUTE)
-    see(producer, "b", asleep_ms=2 * MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE)
+    see_raw(producer, "b", asleep_ms=2 * MINUTE)
     producer.set_clock(producer.one("select asleep_until from pgqueue_worker where id = 'a'"))
     producer.create()
     assert listener.heard(producer) == [("pgqueue_b", "default")]
@@ -74,8 +79,8 @@ def test_a_sleeper_past_its_time_is_skipped(producer: Session, listener: Listene
 def test_workers_for_tasks_and_for_raw_messages_are_distinguished(
     producer: Session, listener: Listener, tasks: bool | None, woken: list[str]
 ) -> None:
-    see(producer, "a", asleep_ms=MINUTE, tasks=True)
-    see(producer, "b", asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see_raw(producer, "b", asleep_ms=MINUTE)
     producer.call("pgqueue_worker_wake", queue="mail", tasks=tasks)
     assert sorted(channel for channel, _ in listener.heard(producer)) == woken
 
@@ -84,8 +89,8 @@ def test_workers_for_tasks_and_for_raw_messages_are_distinguished(
 def test_a_message_wakes_only_a_worker_that_can_take_it(
     producer: Session, listener: Listener, task: str | None, woken: str
 ) -> None:
-    see(producer, "a", asleep_ms=MINUTE, tasks=True)
-    see(producer, "b", queues=["mail"], asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE, tasks=True)
+    see_raw(producer, "b", queues=["mail"], asleep_ms=MINUTE)
     producer.create(queue="mail", task=task)
     producer.ids("pgqueue_message_create_many", contents=Jsonb([1]), queue="mail", task=task)
     producer.call("pgqueue_message_create_unique", unique_key="k", content=1, queue="mail", task=task)
@@ -93,14 +98,14 @@ def test_a_message_wakes_only_a_worker_that_can_take_it(
 
 
 def test_a_scheduled_message_wakes_no_worker(producer: Session, listener: Listener) -> None:
-    see(producer, "a", asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE)
     producer.create(dequeue_at=producer.one("select pgqueue_now() + 60000"))
     assert listener.heard(producer) == []
 
 
 def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener: Listener) -> None:
     other, producer = connect(), connect(autocommit=False)
-    see(other, "a", asleep_ms=MINUTE)
+    see_raw(other, "a", asleep_ms=MINUTE)
     for _ in range(20):
         producer.create()
     producer.commit()
@@ -109,18 +114,18 @@ def test_a_transaction_of_many_messages_notifies_once(connect: Connect, listener
 
 def test_reading_the_sleepers_neither_waits_nor_blocks(connect: Connect) -> None:
     waking, seen, producer = connect(autocommit=False), connect(autocommit=False), connect()
-    see(producer, "a", asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE)
     for session in (waking, seen, producer):
         session.rows("set lock_timeout = '100ms'")
     waking.commit()
     waking.create()  # has read the sleeper and goes on
-    see(seen, "a")  # changes it and goes on
+    see_raw(seen, "a")  # changes it and goes on
     producer.create()
 
 
 def test_a_message_that_is_run_at_once_wakes_a_sleeper(producer: Session, listener: Listener) -> None:
     message_id = producer.create(dequeue_at=2**62)
-    see(producer, "a", asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE)
     producer.ids("pgqueue_message_reschedule", ids=[message_id])
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
@@ -129,7 +134,7 @@ def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, lis
     producer.create()
     held = producer.take()
     producer.value("pgqueue_message_fail", **token(held))
-    see(producer, "a", asleep_ms=MINUTE)
+    see_raw(producer, "a", asleep_ms=MINUTE)
     producer.ids("pgqueue_attempt_enqueue", attempt_ids=[producer.history()[0].id])
     assert listener.heard(producer) == [("pgqueue_a", "default")]
 
@@ -137,8 +142,8 @@ def test_a_message_that_is_enqueued_again_wakes_a_sleeper(producer: Session, lis
 def test_a_worker_with_room_that_is_not_seen_does_not_keep_sleepers_asleep(
     producer: Session, listener: Listener
 ) -> None:
-    see(producer, "a", has_room=True)
-    see(producer, "b", asleep_ms=MINUTE)
+    see_raw(producer, "a", has_room=True)
+    see_raw(producer, "b", asleep_ms=MINUTE)
     producer.rows("update pgqueue_worker set seen_at = seen_at - interval '3 s' where id = 'a'")
     producer.create()
     assert listener.heard(producer) == [("pgqueue_b", "default")]
@@ -164,8 +169,8 @@ def test_a_worker_name_too_long_for_a_notification_blocks_no_other_wake_up(
 ) -> None:
     producer.rows("alter table pgqueue_worker drop constraint pgqueue_worker_id_short")
     try:
-        see(producer, "a" * 57, asleep_ms=MINUTE)
-        see(producer, "b", asleep_ms=MINUTE)
+        see_raw(producer, "a" * 57, asleep_ms=MINUTE)
+        see_raw(producer, "b", asleep_ms=MINUTE)
         producer.create(queue="mail")
         assert listener.heard(producer) == [("pgqueue_b", "mail")]
     finally:
@@ -174,3 +179,92 @@ def test_a_worker_name_too_long_for_a_notification_blocks_no_other_wake_up(
             "alter table pgqueue_worker add constraint pgqueue_worker_id_short "
             "check (octet_length(id) between 1 and 55 and id !~ '[\\u0001-\\u001f\\u007f]')"
         )
+
+
+# pgqueue_worker_wake_by: workers that rest are woken for what is due before they would look
+
+
+def rest(session: Session, name: str, *, for_ms: int = 10 * MINUTE, **changes: Any) -> None:
+    see(session, name, asleep_ms=2 * for_ms, **changes)
+    session.rows("update pgqueue_worker set silent_until = pgqueue_now() + %s where id = %s", [for_ms, name])
+
+
+def test_all_resting_workers_are_woken_because_one_may_have_died(producer: Session, listener: Listener) -> None:
+    for name in "abc":
+        rest(producer, name)
+    producer.call("pgqueue_worker_wake_by", queue="mail", tasks=True, at=NOON + MINUTE)
+    assert sorted(listener.heard(producer)) == [(f"pgqueue_{name}", "mail") for name in "abc"]
+    producer.create(task="t", queue="mail")
+    assert sorted(listener.heard(producer)) == [(f"pgqueue_{name}", "mail") for name in "abc"]
+
+
+def test_a_worker_that_polls_every_second_is_not_woken(producer: Session, listener: Listener) -> None:
+    see(producer, "a", asleep_ms=10_000)
+    see(producer, "b")
+    producer.create(task="t", dequeue_at=NOON + 5000)
+    assert listener.heard(producer) == []
+
+
+def test_a_worker_that_will_look_in_time_is_not_woken(producer: Session, listener: Listener) -> None:
+    rest(producer, "a", for_ms=MINUTE)
+    producer.create(task="t", dequeue_at=NOON + 2 * MINUTE)
+    producer.create(task="t", dequeue_at=NOON + 100_000 * MINUTE)
+    assert listener.heard(producer) == []
+    producer.create(task="t", dequeue_at=NOON + 2 * MINUTE - 1)
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+def test_a_worker_that_died_long_ago_is_not_woken(producer: Session, listener: Listener) -> None:
+    rest(producer, "a", for_ms=MINUTE)
+    producer.set_clock(NOON + 2 * MINUTE)
+    producer.create(task="t", dequeue_at=NOON + 2 * MINUTE + 1)
+    assert listener.heard(producer) == []
+
+
+def test_only_workers_that_would_take_the_message_are_woken(producer: Session, listener: Listener) -> None:
+    rest(producer, "a", queues=["maps"])
+    rest(producer, "b", exclude_queues=["mail"])
+    rest(producer, "c", tasks=False)
+    producer.create(task="t", queue="mail", dequeue_at=NOON + 5000)
+    assert listener.heard(producer) == []
+
+
+def test_a_worker_that_registers_again_no_longer_rests(producer: Session, listener: Listener) -> None:
+    rest(producer, "a")
+    see(producer, "a")
+    producer.create(task="t", dequeue_at=NOON + 5000)
+    assert listener.heard(producer) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "pgqueue_message_create('1', p_task => 't', p_dequeue_at => {at})",
+        "pgqueue_message_create_many('[1]', 'default', p_task => 't', p_dequeue_at => {at})",
+        'pgqueue_message_create_many(\'[{{"content": 1, "task": "t", "dequeue_at": {at}}}]\')',
+        "pgqueue_message_create_unique('k', '1', p_task => 't', p_dequeue_at => {at})",
+        "pgqueue_message_create_after(array[1], '1', p_task => 't', p_dequeue_at => {at})",
+        "pgqueue_message_create_after(array[1], '1', p_task => 't')",
+        "pgqueue_message_publish('shop', 'a', '1', p_dequeue_at => {at})",
+        "pgqueue_message_reschedule(array[7], {at})",
+    ],
+)
+def test_each_enqueue_of_a_scheduled_message_wakes_a_resting_worker(
+    producer: Session, listener: Listener, call: str
+) -> None:
+    producer.call("pgqueue_exchange_declare", name="shop")
+    producer.call("pgqueue_binding_declare", exchange="shop", pattern="#", queue="default", task="t")
+    producer.rows("insert into pgqueue_message (id, content, task, dequeue_at) values (7, '1', 't', 9e15)")
+    rest(producer, "a")
+    producer.rows("select * from " + call.format(at=NOON + 5000))
+    assert listener.heard(producer) == [("pgqueue_a", "default")]
+
+
+def test_a_debounced_key_wakes_a_resting_worker(producer: Session, listener: Listener) -> None:
+    rest(producer, "a")
+    for _ in range(2):
+        producer.call(
+            "pgqueue_message_create_unique",
+            unique_key="k", content=1, task="t", dequeue_at=NOON + 5000, on_conflict="debounce",
+        )  # fmt: skip
+        assert listener.heard(producer) == [("pgqueue_a", "default")]

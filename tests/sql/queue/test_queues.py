@@ -1,4 +1,4 @@
-"""A queue is paused, and goes on."""
+"""A queue is paused and goes on, and has a release and locks of its own."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sql.words import contents, floors, see
+from django_pgqueue import functions
+from tests.sql.words import behind, contents, floors, see
 from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
+
 
 # pgqueue_queue_pause: a queue is paused
 
@@ -89,3 +91,49 @@ def test_a_sleeping_worker_is_woken_for_a_resumed_queue(connect: Connect) -> Non
     see(operator, "a", asleep_ms=60_000)
     operator.value("pgqueue_queue_resume", queue="mail")
     assert listener.heard(operator) == [("pgqueue_a", "mail")]
+
+
+# pgqueue_advisory_lock: advisory locks: of this queue alone, and waited for with an end
+
+
+def test_a_session_holds_the_lock_until_its_transaction_ends(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    assert one.value("pgqueue_advisory_lock", what="x") is True
+    assert one.value("pgqueue_advisory_lock", what="x") is True, "once more is no wait"
+    assert other.value("pgqueue_advisory_lock", what="x") is False
+    assert other.value("pgqueue_advisory_lock", what="y") is True
+    one.rollback()
+    assert other.value("pgqueue_advisory_lock", what="x") is True
+
+
+def test_several_sessions_share_the_lock(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    assert one.value("pgqueue_advisory_lock", what="x", shared=True) is True
+    assert other.value("pgqueue_advisory_lock", what="x", shared=True) is True
+    assert other.value("pgqueue_advisory_lock", what="x") is False
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("setting", "wait_ms"), [("lock_timeout = 0", 20), ("statement_timeout = '2s'", 2**31 - 1)])
+def test_the_wait_for_the_lock_is_bounded(connect: Connect, setting: str, wait_ms: int, *, shared: bool) -> None:
+    one, other = connect(autocommit=False), connect(autocommit=False)
+    one.call("pgqueue_advisory_lock", what="x")
+    other.rows(f"set local {setting}")
+    assert other.value("pgqueue_advisory_lock", what="x", shared=shared, wait_ms=wait_ms) is False
+    assert other.one("show lock_timeout") == "0"
+    other.create("the transaction goes on")
+
+
+def test_a_waiting_session_gets_the_lock_when_it_is_free(connect: Connect) -> None:
+    one, other = connect(autocommit=False), connect()
+    one.call("pgqueue_advisory_lock", what="x")
+
+    assert behind(one, other, lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000)) is True
+    assert other.one("show lock_timeout") == "0"
+
+
+# pgqueue_version: which release is installed
+
+
+def test_it_is_the_release_that_this_code_needs(session: Session) -> None:
+    assert session.value("pgqueue_version") == functions.needed()
