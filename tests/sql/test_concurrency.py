@@ -42,10 +42,10 @@ def complete(session: Session, batch: list[Any]) -> None:
 
 def test_no_two_consumers_ever_hold_one_attempt_and_all_are_held(connect: Connect) -> None:
     consumers = [connect() for _ in range(8)]
-    ids = consumers[0].create_batch(4000)
+    ids = consumers[0].create_batch(2000)
     ids += consumers[0].ids(
         "pgqueue_message_create_many",
-        messages=[{"content": n, "queue": f"q{n % 5}", "priority": n % 3} for n in range(1000)],
+        messages=[{"content": n, "queue": f"q{n % 5}", "priority": n % 3} for n in range(500)],
     )
 
     held = concurrently([partial(drain, c, complete) for c in consumers], seconds=100)
@@ -113,7 +113,7 @@ def test_a_committed_message_is_done_once_and_a_rolled_back_one_never(connect: C
 
     def produce(number: int) -> list[Any]:
         committed = []
-        for n in range(150):
+        for n in range(75):
             contents = [[number, n, part] for part in range(3)]
             for content in contents:
                 producers[number].create(content, priority=n % 2)
@@ -142,7 +142,7 @@ def test_a_committed_message_is_done_once_and_a_rolled_back_one_never(connect: C
     everybody: list[Callable[[], list[Any]]] = [produce_all, *[partial(consume, consumer) for consumer in consumers]]
     committed, *_ = concurrently(everybody, seconds=100)
 
-    assert len(committed) == 4 * 100 * 3
+    assert len(committed) == 4 * 50 * 3
     assert sorted(done) == sorted(committed)
 
 

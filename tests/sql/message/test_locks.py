@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_message_keep: a transaction keeps a message
-
-
 MINUTE = 60_000
+
+
+# pgqueue_message_keep: a transaction keeps a message
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_message_park: no worker that does not know a message meets it again
-
-
 OUT_OF_REACH = 2**63 - 2
+
+
+# pgqueue_message_park: no worker that does not know a message meets it again
 
 
 def claim(session: Session, limit: int = 1, worker: str = "w1") -> list[Any]:

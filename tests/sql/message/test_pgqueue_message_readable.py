@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_message_readable: a value whose text is too large to be read back does not come in
-
-
 MAX_BYTES = 16_777_216
 GROWS = f"[{'1e131071,' * 200}1]"
 """2.4 kB of jsonb with 26 MB of text."""
 ITEM = "jsonb_build_object('content', %(content)s::jsonb, 'headers', %(headers)s::jsonb)"
 TOO_LARGE = "has 2621[0-9]{4} bytes or more as text"
+
+
+# pgqueue_message_readable: a value whose text is too large to be read back does not come in
 
 
 @pytest.mark.parametrize("column", ["content", "headers"])

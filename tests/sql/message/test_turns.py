@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_message_await_turn: claims of many messages that come one after the other
-
-
 LONG_MS = int(SECONDS * 1000)
+
+
+# pgqueue_message_await_turn: claims of many messages that come one after the other
 
 
 def await_turn(session: Session, queues: list[str] | None = None, *, wait_ms: int = 50) -> int | None:

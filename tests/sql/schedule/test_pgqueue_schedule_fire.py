@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_schedule_fire: slots become messages: each at most once, whoever fires it and however many at a time
-
-
 HOUR, DAY = 3_600_000, 86_400_000
 SLOTS_INDEX, SCHEDULES_INDEX = "pgqueue_schedule_slot_pkey", "pgqueue_schedule_pkey"
+
+
+# pgqueue_schedule_fire: slots become messages: each at most once, whoever fires it and however many at a time
 
 
 @pytest.fixture(autouse=True)

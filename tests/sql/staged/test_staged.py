@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_staged_enqueue: what Spark's tasks have staged is enqueued whole, and once
-
-
 BATCH = UUID(int=1)
+
+
+# pgqueue_staged_enqueue: what Spark's tasks have staged is enqueued whole, and once
 
 
 def stage(session: Session, rows: int = 3, batch: UUID = BATCH, **columns: object) -> UUID:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-# pgqueue_worker_wake: a message that is ready wakes one sleeping worker of its queue, when it is committed
-
-
 MINUTE = 60_000
+
+
+# pgqueue_worker_wake: a message that is ready wakes one sleeping worker of its queue, when it is committed
 
 
 def see_raw(session: Session, name: str, **changes: Any) -> None:
