@@ -57,18 +57,6 @@ def test_limits_are_called_max_and_min() -> None:
     assert not found, "\n".join(found)
 
 
-def test_no_module_imports_a_private_name_of_another() -> None:
-    found = [
-        f"{path.relative_to(ROOT)}: {alias.name}"
-        for path in PACKAGE
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("django_pgqueue")
-        for alias in node.names
-        if alias.name.startswith("_")
-    ]
-    assert not found, "\n".join(found)
-
-
 def test_a_name_of_a_class_stands_for_one_class() -> None:
     classes = [
         node.name for path in PACKAGE for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)
