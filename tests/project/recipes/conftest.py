@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -17,7 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["diary", "environment", "rows", "session", "start"]
 
+DEPLOY = ROOT / "docs" / "deploy"
 RECIPES = FOLDER / "operate" / "recipes.md"
+WSGI = """
+def application(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"shop"]
+"""
 
 
 def recipe(first_line: str, words: str) -> str:
@@ -46,3 +54,26 @@ def project(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         }
 
     return make
+
+
+def deploy_file(name: str, folder: Path, gunicorn: dict[str, str]) -> str:
+    """A file of docs/deploy as it is, but for this test's Python and modules, and its own options of gunicorn."""
+    (folder / "shop_wsgi.py").write_text(WSGI)
+    text = (DEPLOY / name).read_text()
+    commands = {
+        **{told: f"{sys.executable} -m {here}" for told, here in gunicorn.items()},
+        "shop.wsgi": "shop_wsgi",
+        "python manage.py": f"{sys.executable} -m tests.support.site.manage",
+    }
+    for told, here in commands.items():
+        assert told in text
+        text = text.replace(told, here)
+    return text
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
+            return bool(answer.read() == b"shop")
+    except OSError:
+        return False

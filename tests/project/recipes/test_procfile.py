@@ -7,12 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
 
 from example_project.development.embedded_postgres.postmaster import free_port
+from tests.project.recipes.conftest import answers, deploy_file
 from tests.support.pages import ROOT
 from tests.support.processes import group
 from tests.support.site.tasks import write
@@ -28,35 +28,12 @@ pytest.importorskip("gunicorn", reason="gunicorn is not installed")
 pytest.importorskip("honcho", reason="honcho is not installed")
 pytestmark = pytest.mark.slow
 
-WSGI = """
-def application(environ, start_response):
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    return [b"shop"]
-"""
-
 
 @pytest.fixture
 def honcho(tmp_path: Path) -> list[str]:
-    """The command, with the file as it is but for this test's Python and modules."""
-    (tmp_path / "shop_wsgi.py").write_text(WSGI)
-    text = (ROOT / "docs" / "deploy" / "Procfile").read_text()
-    for told, here in {
-        "gunicorn --bind 0.0.0.0": f"{sys.executable} -m gunicorn --pythonpath {tmp_path} --bind 127.0.0.1",
-        "shop.wsgi": "shop_wsgi",
-        "python manage.py": f"{sys.executable} -m tests.support.site.manage",
-    }.items():
-        assert told in text
-        text = text.replace(told, here)
-    (tmp_path / "Procfile").write_text(text)
+    here = {"gunicorn --bind 0.0.0.0": f"gunicorn --pythonpath {tmp_path} --bind 127.0.0.1"}
+    (tmp_path / "Procfile").write_text(deploy_file("Procfile", tmp_path, here))
     return [sys.executable, "-m", "honcho", "--procfile", str(tmp_path / "Procfile"), "--app-root", str(ROOT), "start"]
-
-
-def answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
-            return bool(answer.read() == b"shop")
-    except OSError:
-        return False
 
 
 def test_it_migrates_serves_and_works(
