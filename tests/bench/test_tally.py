@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     import pytest
 
 
+def run(counted: Tally, code: str) -> None:
+    """In another process, where ``t`` is its tally."""
+    environment = {**os.environ, VARIABLE: str(counted.path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = f"import os; from tests.bench.tally import tally; t = tally(); {code}"
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True)
+
+
 def test_threads_that_count_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     counted = Tally.create(tmp_path / "tally")
 
@@ -35,9 +42,7 @@ def test_threads_that_count_at_the_same_time_lose_nothing(tmp_path: Path) -> Non
 def test_other_processes_count_into_the_same_tally(tmp_path: Path) -> None:
     counted = Tally.create(tmp_path / "tally", marks=3)
     before = time.monotonic_ns()
-    said = "from tests.bench.tally import tally; t = tally(); t.ran(0); t.ran(2)"
-    environment = {**os.environ, VARIABLE: str(counted.path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", said], env=environment, check=True)
+    run(counted, "t.ran(0); t.ran(2)")
     counted.ran(7)  # a number that nobody waits for
     first, second, third = counted.marks()
     assert counted.count == 3
@@ -49,12 +54,7 @@ def test_a_forked_process_does_not_write_over_its_parents_count(tmp_path: Path) 
     counted = Tally.create(tmp_path / "tally")
     counted.ran()
     # In a program of its own: this process has threads, and must not fork.
-    said = (
-        "import os; from tests.bench.tally import tally; t = tally(); t.ran(); child = os.fork(); t.ran(); "
-        "os._exit(0) if not child else os.waitpid(child, 0)"
-    )
-    environment = {**os.environ, VARIABLE: str(counted.path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", said], env=environment, check=True)
+    run(counted, "t.ran(); child = os.fork(); t.ran(); os._exit(0) if not child else os.waitpid(child, 0)")
     assert counted.count == 4
 
 
