@@ -12,6 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
 from django_pgqueue.compat import task_finished, task_started
+from tests.support.site.jobs import write_effect
 from tests.support.watching import statuses
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def listening(signal: str, receiver: Callable[..., Any]) -> Iterator[None]:
 
 
 class Heard:
-    """What receivers of one word, a plain one and an async one, have heard; each of them writes a row."""
+    """Receivers of one word, plain and async, and what they have heard; each of them writes a row."""
 
     def __init__(self) -> None:
         self.said: list[dict[str, Any]] = []
@@ -63,7 +64,7 @@ class Heard:
 
     def note(self, word: str, task_result: Any, error: Any = None) -> None:
         error = error or sys.exc_info()[0]
-        write(word)
+        write_effect(word)
         self.said.append(
             {
                 "word": word,
@@ -85,14 +86,9 @@ class Heard:
         return Counter(said["word"] for said in self.said)
 
 
-def write(word: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("insert into feature_effect (word) values (%s)", [word])
-
-
 def leave_a_transaction_open(**_: Any) -> None:
     transaction.atomic().__enter__()
-    write("of the receiver")
+    write_effect("of the receiver")
 
 
 def raise_an_error(**_: Any) -> None:

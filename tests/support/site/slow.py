@@ -14,6 +14,7 @@ from django.db import DatabaseError, connection, transaction
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
+from tests.support.site.jobs import at_once, write_effect
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import TaskContext
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 0.4
 MANY = 20
 """On a busy machine the second attempt may take too long as well."""
-
-
-def at_once(exception: BaseException, task_result: Any) -> float:
-    return 0
 
 
 def stick(context: TaskContext[Any, Any], word: str) -> int:
@@ -128,11 +125,6 @@ def backend_pid() -> int:
         cursor.execute("select pg_backend_pid()")
         [[pid]] = cursor.fetchall()
         return int(pid)
-
-
-def write_effect(word: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("insert into feature_effect (word) values (%s)", [word])
 
 
 @task(timeout=TIMEOUT_SECONDS)
