@@ -8,17 +8,20 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
-from django.conf import settings
-from psycopg.sql import SQL, Identifier
+from psycopg.conninfo import conninfo_to_dict
 
 from tests.bench import command
 from tests.bench.sizes import FULL, HELP, Sizes
+from tests.support.address import url
+from tests.support.databases import empty_database
+from tests.support.fixtures.sessions import test_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+__all__ = ["test_database"]
 
 SMALL = """
 --runs 1 --jobs 40 --processes 1 --bulk 50 --pick-ups 5 --sleeping-pick-ups 1 --clients 2 --sleepers 1
@@ -27,16 +30,10 @@ SMALL = """
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[str]:
+def database(test_database: str) -> Iterator[str]:
     """A database of its own on the server of the tests: its URL."""
-    server = settings.DATABASES["default"]
-    name = f"{os.environ.get('PGQUEUE_TEST_DATABASE', 'test_pgqueue')}_bench"
-    address = {key: server[key.upper()] for key in ("user", "password", "host", "port") if server.get(key.upper())}
-    with psycopg.connect(dbname="postgres", autocommit=True, **address) as connection:
-        connection.execute(SQL("drop database if exists {} with (force)").format(Identifier(name)))
-        connection.execute(SQL("create database {}").format(Identifier(name)))
-        yield "postgresql://{user}:{password}@{host}:{port}/{name}".format(**address, name=name)
-        connection.execute(SQL("drop database {} with (force)").format(Identifier(name)))
+    with empty_database(test_database, "bench") as conninfo:
+        yield url(str(conninfo_to_dict(conninfo)["dbname"]))
 
 
 @pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do

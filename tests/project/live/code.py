@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.address import url
-from tests.support.pages import ROOT
+from tests.support.address import process_variables
+from tests.support.history import commit_of, extract
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -24,22 +22,12 @@ CODE = ("django_pgqueue", "sql", "tests", "example_project")
 
 
 def released(version: str, folder: Path) -> Path:
-    """The code of a release, from the history: the commit that has listed its texts."""
-    listed = f"sql/released/{version}.txt"
-    commit = _git("log", "--diff-filter=A", "--format=%H", "--", listed).decode().split()
-    if not commit:
+    """The code of a release, from the history."""
+    commit = commit_of(version)
+    if commit is None:
         pytest.skip(f"the history with {version} is not here")
-    with tarfile.open(fileobj=io.BytesIO(_git("archive", commit[-1], *CODE))) as files:
-        files.extractall(folder, filter="data")
+    extract(commit, folder, *CODE)
     return folder
-
-
-def _git(*words: str) -> bytes:
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("git is not here")
-    return b"" if done.returncode else done.stdout
 
 
 class Program:
@@ -47,13 +35,7 @@ class Program:
 
     def __init__(self, code: Path, database: str, arguments: Sequence[str], output: Path) -> None:
         self.output = output
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.support.site.settings",
-            "DATABASE_URL": url(database),
-            "PGQUEUE_TEST_DATABASE": database,
-            "PYTHONPATH": str(code),
-        }
+        environment = {**os.environ, **process_variables(database), "PYTHONPATH": str(code)}
         with output.open("w") as file:
             self.process = subprocess.Popen(
                 [sys.executable, *arguments],
