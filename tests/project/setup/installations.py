@@ -1,10 +1,11 @@
-"""What a user has after an installation: an environment of its own, and the project of the README in it."""
+"""A user's environment after an installation, and the project of the README in it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -16,7 +17,7 @@ from tests.support.databases import psql
 from tests.support.pages import ROOT, Block, blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 README = ROOT / "README.md"
@@ -94,7 +95,7 @@ class Installation:
         raise NotInstalled(said)
 
     def run(self, *arguments: str, script: str | None = None) -> str:
-        """What the environment's Python prints in the project; it must succeed."""
+        """Return the output of the environment's Python in the project; it must succeed."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("DJANGO_", "PYTHON"))}
         done = subprocess.run(
             [str(self.environment.python), *arguments], input=script, cwd=self.project, env=kept, capture_output=True,
@@ -164,3 +165,15 @@ def build_wheel(folder: Path) -> Path:
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), "-t", "wheel"]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     return folder
+
+
+def write_wheel(path: Path, metadata: str, files: Mapping[str, str]) -> Path:
+    """A wheel of the name and version in ``path``."""
+    about = "-".join(path.name.split("-")[:2]) + ".dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+        wheel.writestr(f"{about}/METADATA", metadata)
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in wheel.namelist()))
+    return path

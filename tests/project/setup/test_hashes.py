@@ -1,4 +1,4 @@
-"""What the demo runs with is known by its hashes: example_project/development/requirements.txt."""
+"""The packages of the demo are known by their hashes: example_project/development/requirements.txt."""
 
 import hashlib
 import os
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 import venv
-import zipfile
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from importlib.util import find_spec
@@ -23,6 +22,7 @@ from packaging.utils import canonicalize_name
 from django_pgqueue.distribution import DISTRIBUTION
 from example_project.development.environment import dependency_groups, requirements_of, steps
 from example_project.development.interpreter import MINORS, OLDEST
+from tests.project.setup.installations import write_wheel
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "run example_project/development/hashes.py"
@@ -41,7 +41,7 @@ def requirements() -> list[Requirement]:
 
 
 def of(python: str) -> dict[str, str]:
-    """What the file has for a Python of that version, on a machine like this one."""
+    """Return the packages that the file has for a Python of that version, on a machine like this one."""
     here = {"python_version": python, "python_full_version": f"{python}.0"}
     chosen = [found for found in requirements() if found.marker is None or found.marker.evaluate(here)]
     versions = {str(canonicalize_name(found.name)): str(found.specifier).removeprefix("==") for found in chosen}
@@ -113,15 +113,9 @@ def shelf(tmp_path: Path) -> Path:
 
 
 def make_wheel(folder: Path, name: str, code: str = "", requires: str = "") -> Path:
-    wheel = folder / f"{name}-1-py3-none-any.whl"
     more = f"Requires-Dist: {requires}\n" if requires else ""
-    with zipfile.ZipFile(wheel, "w") as files:
-        files.writestr(f"{name}.py", code)
-        info = f"{name}-1.dist-info"
-        files.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{more}")
-        files.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        files.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in (f"{name}.py", f"{info}/RECORD")))
-    return wheel
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n{more}"
+    return write_wheel(folder / f"{name}-1-py3-none-any.whl", metadata, {f"{name}.py": code})
 
 
 def require(shelf: Path, *wheels: Path) -> None:
@@ -138,14 +132,7 @@ def install(shelf: Path, installer: str) -> "subprocess.CompletedProcess[str]":
         "uv": ["uv", "pip", "install", "--python", python],
     }
     return subprocess.run(
-        [
-            *commands[installer],
-            "--no-cache-dir",
-            "--no-index",
-            "--find-links",
-            str(shelf / "wheels"),
-            *steps(["demo"])[0],
-        ],
+        [*commands[installer], "--no-cache-dir", "--no-index", f"--find-links={shelf / 'wheels'}", *steps(["demo"])[0]],
         cwd=shelf / "checkout",
         env={name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))},
         capture_output=True,
@@ -180,7 +167,7 @@ class TestInstalling:
         assert "twig" in done.stderr
 
     def test_sources_are_not_built(self, shelf: Path, installer: str) -> None:
-        """What builds them would be fetched without a hash."""
+        """The tools for a build would be fetched without a hash."""
         (shelf / "wheels" / "leaf-1-py3-none-any.whl").unlink()
         archive = shutil.make_archive(str(shelf / "wheels" / "leaf-1"), "gztar", shelf, "checkout")
         listed = shelf / "checkout" / "example_project" / "development" / "requirements.txt"

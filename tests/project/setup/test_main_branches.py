@@ -10,14 +10,13 @@ import os
 import re
 import urllib.error
 import urllib.request
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from django_pgqueue.distribution import DISTRIBUTION
 from example_project.development.environment import Environment
-from tests.project.setup.installations import Installation, NotInstalled, build_wheel
+from tests.project.setup.installations import Installation, NotInstalled, build_wheel, write_wheel
 from tests.support.databases import empty_database
 
 WANTED = os.environ.get("PGQUEUE_MAIN_BRANCHES", "")
@@ -34,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(1800)]
 
 
 def source(name: str) -> str:
-    """What an installer takes; the test is skipped where that cannot be had."""
+    """Return the argument of an installer; the test is skipped where that cannot be had."""
     address, _ = BRANCHES[name]
     if WANTED != "1":
         folder = Path(WANTED) / name
@@ -66,13 +65,10 @@ def test_a_branch_that_needs_a_newer_python_is_skipped_with_the_reason(tmp_path:
     environment.folder.mkdir()
     environment.create()
     installation = Installation(environment=environment, project=tmp_path)
-    about = "future-1.dist-info"
-    with zipfile.ZipFile(tmp_path / "future-1-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: future\nVersion: 1\nRequires-Python: >=99\n")
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{about}/RECORD", "")
+    metadata = "Metadata-Version: 2.1\nName: future\nVersion: 1\nRequires-Python: >=99\n"
+    wheel = write_wheel(tmp_path / "future-1-py3-none-any.whl", metadata, {})
     with pytest.raises(pytest.skip.Exception, match=r"newer Python: .*99"):
-        install(installation, str(tmp_path / "future-1-py3-none-any.whl"))
+        install(installation, str(wheel))
     with pytest.raises(NotInstalled):
         install(installation, str(tmp_path / "missing-1-py3-none-any.whl"))
 
