@@ -1,4 +1,4 @@
-"""What jobs note down is neither lost nor counted twice, whoever runs them."""
+"""Notes of jobs are neither lost nor counted twice, whoever runs them."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ django_pgqueue.spark.source: PgQueueDataSource
 django_pgqueue.spark.tasks: declared
 """)
 NOT_PROMISED = {"django_pgqueue.worker.upkeep.scheduler.Scheduler"}
-"""What the hidden checks of a page import, and no reader sees."""
+"""Imports of the hidden checks of a page, which no reader sees."""
 MOVED = {
     "django_pgqueue.bulk": "django_pgqueue.backend",
     "django_pgqueue.dependencies": "django_pgqueue.tasks",

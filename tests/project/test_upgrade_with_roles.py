@@ -33,7 +33,7 @@ def run(database: str, file: Path) -> None:
 
 
 def work(producer: Session, consumer: Session) -> None:
-    """What programs of 0.1.0 do."""
+    """Do what programs of 0.1.0 do."""
     for produce in (PRODUCE[0], *PRODUCE):
         producer.rows(produce)
     consumer.rows(SEE)

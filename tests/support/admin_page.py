@@ -1,4 +1,4 @@
-"""What is on a page of the admin, as a person would read it."""
+"""A page of the admin, as a person would read it."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Page:
         return [option.attributes["value"] for select in selects for option in select.all("option")][1:]
 
     def choices(self, title: str) -> list[str]:
-        """What a filter offers."""
+        """The choices of a filter."""
         return [link.text for link in self.filter(title).all("a")]
 
     def filter(self, title: str) -> Element:

@@ -25,7 +25,7 @@ RUN_BY_TEST_BACKUP = {"pg_dump", "pg_restore", "pg_basebackup", "createdb", "vac
 
 
 def problem(command: str) -> str | None:
-    """What is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
+    """Return what is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
     words = shlex.split(command, comments=True)
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
@@ -81,7 +81,7 @@ def pyproject() -> dict[str, Any]:
 
 
 def manage_problems(text: str) -> Iterator[str]:
-    """What is wrong with any ``manage.py …`` of a page, in its prose as well as in its blocks."""
+    """Yield what is wrong with any ``manage.py …`` of a page, in its prose as well as in its blocks."""
     for name, rest in MANAGE.findall(text):
         if name not in get_commands():
             yield f"there is no command manage.py {name}"

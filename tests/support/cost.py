@@ -1,4 +1,4 @@
-"""What a statement reads: buffers, and the scans and entries of each index, also inside of functions."""
+"""The cost of a statement: buffers, and the scans and entries of each index, also inside of functions."""
 
 from __future__ import annotations
 

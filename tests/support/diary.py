@@ -1,4 +1,4 @@
-"""What the tests' jobs did and what they wait for: files, so that a job can tell even while its database is away."""
+"""Notes of the tests' jobs, and what they wait for: files, so that a job can tell even while its database is away."""
 
 from __future__ import annotations
 

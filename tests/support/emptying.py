@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 KEPT = frozenset({"auth_permission", "django_content_type"})
-"""What migrate has put there, and what no test writes to."""
+"""Tables that migrate has filled, and no test writes to."""
 IS_WRITTEN = "select '{0}' where exists (select from {0})"
 PARTITIONS = "(select distinct tableoid::regclass::text from pgqueue_attempt)"
 

@@ -1,4 +1,4 @@
-"""What programs ask a worker over HTTP."""
+"""Questions of programs to a worker over HTTP."""
 
 from __future__ import annotations
 

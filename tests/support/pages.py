@@ -91,5 +91,5 @@ def text_of(page: str) -> str:
 
 
 def section(page: str, title: str) -> str:
-    """What stands under a heading of the second level."""
+    """Return the text under a heading of the second level."""
     return text_of(page).partition(f"\n## {title}\n")[2].partition("\n## ")[0]

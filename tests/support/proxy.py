@@ -9,7 +9,7 @@ import threading
 
 PASS, DROP = "pass", "drop"
 TCP_REPAIR = 19
-"""Of Linux: a socket that is closed in this state says nothing to the other side."""
+"""An option of Linux: a socket that is closed in this state says nothing to the other side."""
 
 
 class Proxy:

@@ -53,7 +53,7 @@ def release(version: str, *, folder: Path, tag: bool, root: Path = ROOT) -> list
 
 
 def problems(version: str, *, root: Path, tag: bool) -> Iterator[str]:
-    """What keeps the release from being made, each with the next step."""
+    """Yield what keeps the release from being made, each with the next step."""
     if not re.fullmatch(VERSION, version):
         yield f"{version!r} is no version: use three numbers, such as 0.1.0."
         return

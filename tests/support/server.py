@@ -219,7 +219,7 @@ class Server:
         self.primary.end(signal.SIGQUIT)
 
     def heal(self) -> None:
-        """Whatever a fault has left behind, it runs after this."""
+        """Start it again, whatever a fault has left behind."""
         if self.primary.wal is not None:
             (self.primary.wal / "filler").unlink(missing_ok=True)
         for left in reversed(range(MAX_STARTS)):

@@ -124,7 +124,7 @@ class Listener:
             session.rows(f'listen "{channel}"')
 
     def heard(self, speaker: Session) -> list[tuple[str, str]]:
-        """What has been notified since the last question.
+        """Return what has been notified since the last question.
 
         Notifications come in the order of their commits: when the last word of ``speaker``, whose transactions have
         ended, has come, nothing that was said before is still on its way.
@@ -138,7 +138,7 @@ class Listener:
 
 
 def token(held: Any) -> dict[str, Any]:
-    """What ends the attempt: the parameters id, attempt and worker of the ending functions."""
+    """The parameters id, attempt and worker of the functions that end the attempt."""
     return {"id": held.id, "attempt": held.attempt, "worker": held.worker}
 
 
@@ -171,7 +171,7 @@ def eventually(condition: Callable[[], T], seconds: float = SECONDS) -> T:
 
 
 def concurrently(actions: Iterable[Callable[[], T]], seconds: float = SECONDS) -> list[T]:
-    """What the actions answer that run at the same time, each in a thread of its own."""
+    """Run the actions at the same time, each in a thread of its own, and return their answers."""
     actions = list(actions)
     start = Barrier(len(actions))
 

@@ -23,7 +23,7 @@ at_once: Callable[[BaseException, Any], float | None] = lambda *_: 0  # noqa: E7
 
 
 class Trouble(Exception):
-    """What the failing tasks raise."""
+    """The error of the failing tasks."""
 
 
 @task

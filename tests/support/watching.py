@@ -1,4 +1,4 @@
-"""What became of a job, as anybody can see it."""
+"""The fate of a job, as anybody can see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the README and the documentation say, a test runs."""
+"""Every block of the README and of the documentation is run."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def text_of(name: str) -> str:
 
 
 def options(words: list[str]) -> Namespace:
-    """What qworker makes of a command line; a flag that it does not know ends the test."""
+    """Parse a command line as qworker does; a flag that it does not know ends the test."""
     program, manage, command, *flags = words
     assert (program.rpartition("/")[2], manage, command) == ("python", "manage.py", "qworker")
     return load_command_class("django_pgqueue", command).create_parser(manage, command).parse_args(flags)
@@ -309,7 +309,7 @@ def test_keda_understands_the_scaled_object() -> None:
 
 
 def test_the_query_of_keda_gives_one_number(environment: dict[str, str], session: Session) -> None:
-    """That a reader may ask it: tests/promises/security/test_roles.py."""
+    """A reader may ask it: tests/promises/security/test_roles.py."""
     query = keda()[0]["spec"]["triggers"][0]["metadata"]["query"]
     count_queries.enqueue()
     count_queries.using(queue_name="elsewhere").enqueue()
@@ -319,7 +319,7 @@ def test_the_query_of_keda_gives_one_number(environment: dict[str, str], session
 
 
 def slots() -> int:
-    """Of a pod."""
+    """The slots of a pod."""
     given = options(container()["args"])
     return int(given.processes * given.threads)
 

@@ -1,4 +1,4 @@
-"""What a page links to or names is there: files, tests, headings, and paths of this repository."""
+"""Links and names of pages have their targets: files, tests, headings, and paths of this repository."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADING = re.compile(r"^#+ (.+)$")
 ANCHOR = re.compile(r'<a id="([^"]+)">')
 NAMED = re.compile(r"`((?:django_pgqueue|docs|example_project|sql|tests)/[\w/.-]*\w)`")
 OF_A_RELEASE = "sql/released/"
-"""What stands in it comes with the first release."""
+"""A folder that the first release makes."""
 DECISIONS = FOLDER / "about" / "decisions"
 NUMBERED = sorted(DECISIONS.glob("0*.md"))
 

@@ -1,4 +1,4 @@
-"""What the page about raw messages tells cron to do, where no worker runs, keeps the history as it says."""
+"""The line for cron of the page about raw messages keeps the history as the page says, where no worker runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: the shop in Chromium, with a worker that runs beside it."""
+"""The shop in Chromium, with a worker that runs beside it."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Shop:
         return str(found[0][0])
 
     def does(self, path: str, **fields: str) -> str:
-        """What the admin says, who must have done what it was asked for."""
+        """Return the admin's message, which must tell of a success."""
         _, page = self.visitor.post(path, **fields)
         said = re.findall(r'<li class="success">(.*?)</li>', page, re.DOTALL)
         assert said, html.unescape(re.sub(r"<[^>]*>|\s+", " ", page))
@@ -352,7 +352,7 @@ def test_the_admin_of_the_shop_and_of_django(shop: Shop) -> None:
 
 
 def command(home: Home, *words: str, **variables: str) -> str:
-    """What a command of manage.py says."""
+    """Return the output of a command of manage.py."""
     done = subprocess.run(
         [sys.executable, "example_project/manage.py", *words],
         cwd=ROOT,

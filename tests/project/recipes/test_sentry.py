@@ -26,7 +26,7 @@ from tests.project.recipes.failing import fail, fail_once
 
 
 class Sentry:
-    """What a Sentry server would be told."""
+    """A server that keeps what Sentry's would be told."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []

@@ -58,7 +58,7 @@ class User:
 
     @cached_property
     def complaint(self) -> str:
-        """What it said when it was refused a server; waits for its end."""
+        """Its complaint when it was refused a server; waits for its end."""
         assert self.process.stderr
         return self.process.stderr.read().strip()
 

@@ -92,7 +92,7 @@ class Project:
     def run(
         self, *arguments: str, code: int = 0, python: str = sys.executable, env: Mapping[str, str] | None = None
     ) -> str:
-        """What it prints; what it complains of, when another exit code than 0 is expected."""
+        """Return what it prints, or complains of when another exit code than 0 is expected."""
         with self.start(*arguments, python=python, env=env) as process:
             printed, complaint = process.communicate(timeout=60)
         assert process.returncode == code, complaint
@@ -104,12 +104,12 @@ class Project:
 
     @property
     def calls(self) -> list[str]:
-        """Of uv."""
+        """The calls of uv."""
         return self.log.read_text().splitlines() if self.log.exists() else []
 
     @property
     def installs(self) -> list[str]:
-        """Of the project: what has hashes comes before it."""
+        """Installations of the project: what has hashes comes before it."""
         return [call for call in self.calls if " -e " in call]
 
 

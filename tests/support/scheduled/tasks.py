@@ -31,5 +31,5 @@ def tick(word: str) -> None:
 
 @task(queue_name="mail", priority=7, max_attempts=3)
 def send(to: str, *, polite: bool = True) -> str:
-    """What schedules that are made by hand call."""
+    """The task of schedules that are made by hand."""
     return to

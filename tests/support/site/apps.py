@@ -19,7 +19,7 @@ NOT_IMPORTED = {"tests.support.site.shelf", "tests.support.site.traced", "tests.
 
 
 def modules_of_tasks() -> list[str]:
-    """Those of the tests that are no app's ``tasks``: a worker runs what has been imported."""
+    """Find the modules of tasks that are no app's ``tasks``: a worker runs what has been imported."""
     return [
         name
         for folder in FOLDERS

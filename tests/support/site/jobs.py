@@ -1,4 +1,4 @@
-"""What the jobs of these tests do."""
+"""The jobs of these tests."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def retry_only_some_os_errors(context: Context, *steps: Step) -> Any:
 
 @task(takes_context=True)
 def defer_and_catch_all(context: Context) -> str:
-    """What careful people write around each step."""
+    """Careful people write this around each step."""
     if context.attempt > 1:
         return "came back"
     try:

@@ -1,4 +1,4 @@
-"""What every project's manage.py does, and a safety net: workers of tests that are killed stop as well."""
+"""A project's manage.py, and a safety net: workers of tests that are killed stop as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests' workers run."""
+"""The tasks of the tests' workers."""
 
 from __future__ import annotations
 
