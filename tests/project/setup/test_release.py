@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from django_pgqueue.functions import sql_files
-from tests.project.setup.installations import Installation
+from tests.project.setup.installations import Installation, write_wheel
 from tests.support import release
 from tests.support.pages import ROOT
 from tests.support.released_sql import ship
@@ -131,26 +131,27 @@ def test_files_of_another_build_are_not_published(checkout: Checkout, tmp_path: 
 
 ABOUT = "Metadata-Version: 2.1\nName: small\nVersion: 0.1.0\nDescription-Content-Type: text/plain\n\nText.\n"
 BUILT = {
-    "twine": {"METADATA": "Metadata-Version: 2.1\nName: small\n", "small.py": ""},
-    "check-wheel-contents": {"METADATA": ABOUT, "a.pyc": ""},
+    "twine": ("Metadata-Version: 2.1\nName: small\n", "small.py"),
+    "check-wheel-contents": (ABOUT, "a.pyc"),
 }
-"""By the tool that has to refuse it: what a wheel has inside."""
+"""By the tool that has to refuse it: the metadata of a wheel, and the file in it."""
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Skips the test where the tools of a release cannot be had."""
+    Installation.made(tmp_path_factory.mktemp("index"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("index")
 @pytest.mark.parametrize("tool", BUILT)
 def test_a_build_that_the_checks_refuse_is_not_tagged(
     tool: str, checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Installation.made(tmp_path)  # skips this test where the tools could not be had
-    wheel = tmp_path / "small-0.1.0-py3-none-any.whl"
-    about = "small-0.1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as parts:
-        for name, text in BUILT[tool].items():
-            parts.writestr(f"{about}/{name}" if name == "METADATA" else name, text)
-        parts.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        parts.writestr(f"{about}/RECORD", "".join(f"{name},,\n" for name in parts.namelist()))
+    metadata, name = BUILT[tool]
+    wheel = write_wheel(tmp_path / "small-0.1.0-py3-none-any.whl", metadata, {name: ""})
     monkeypatch.setattr(release, "build", lambda *_: [wheel])
     with pytest.raises(release.NotReady, match=f"bin/{tool} "):
         release.release("0.1.0", folder=tmp_path / "dist", tag=True, root=checkout.root)
@@ -159,10 +160,10 @@ def test_a_build_that_the_checks_refuse_is_not_tagged(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("index")
 def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    Installation.made(tmp_path)  # skips this test where twine could not be had
     checkout = Checkout(tmp_path / "checkout")
     kept = shutil.ignore_patterns("__pycache__", "output", ".venv*", ".git", ".*_cache", ".hypothesis", "site", "dist")
     shutil.copytree(ROOT, checkout.root, ignore=kept)
@@ -193,7 +194,7 @@ def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
 
 
 def command(checkout: Checkout, module: str) -> str:
-    """What a command of the checkout prints, with the checkout's own code."""
+    """Return the output of a command of the checkout, with the checkout's own code."""
     done = subprocess.run(
         [sys.executable, "-m", module, COMING], cwd=checkout.root, capture_output=True, text=True, check=False
     )
