@@ -12,8 +12,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from django.db.migrations.loader import MigrationLoader
+
 from django_pgqueue import migrations as shipped_migrations
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files
+from django_pgqueue.functions.replace_function import ReplaceFunction
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -45,21 +49,26 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def unfinished(replaced: Collection[tuple[str, str]]) -> list[str]:
-    """What lacks until a database of any release gets the texts that are in force, each with the next step.
+def replaced() -> set[tuple[str, str]]:
+    """The function and the release of every ReplaceFunction of the migrations."""
+    migrations = MigrationLoader(None).disk_migrations
+    operations = [operation for key in migrations if key[0] == APP_LABEL for operation in migrations[key].operations]
+    return {(found.name, found.since) for found in operations if isinstance(found, ReplaceFunction)}
 
-    ``replaced`` has the function and the release of every ReplaceFunction of the migrations.
-    """
-    return [problem for release in sql_files.releases() for problem in _unfinished_since(release, replaced)]
+
+def unfinished() -> list[str]:
+    """Return what lacks until a database of any release gets the texts that are in force, each with the next step."""
+    replacements = replaced()
+    return [problem for release in sql_files.releases() for problem in _unfinished_since(release, replacements)]
 
 
-def _unfinished_since(release: str, replaced: Collection[tuple[str, str]]) -> Iterator[str]:
+def _unfinished_since(release: str, replacements: Collection[tuple[str, str]]) -> Iterator[str]:
     following = sql_files.release_after(release)
     before, after = sql_files.shipped(release), sql_files.shipped(following) if following else in_force()
     for name in sorted(before.keys() | after.keys()):
         if name in before and not is_kept(name, release):
             yield f"{name}.sql is not the text that {release} has shipped, and that one is not kept. {CHANGE} {name}"
-        elif before.get(name) != after.get(name) and is_function(name, release) and (name, release) not in replaced:
+        elif before.get(name) != after.get(name) and is_function(name, release) and (name, release) not in replacements:
             yield f"{name}.sql has changed since {release}, and no migration replaces it. {CHANGE} {name}"
 
 
