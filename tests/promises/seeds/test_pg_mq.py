@@ -1,69 +1,64 @@
-"""The article on pg_mq: messages are pushed to idle consumers by LISTEN/NOTIFY, and an ack gives the next one."""
+"""The article on pg_mq: messages are pushed to idle consumers by LISTEN/NOTIFY, here with the SQL functions alone.
+
+What else the articles of LonnyMQ, BlaboSoft and pg_mq promise is tested where it is: ``tests/sql``, ``tests/queue`` and
+``tests/routing``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from django_pgqueue.queue import Queue
-from tests.promises.seeds.faces import SqlQueue
-from tests.support.sessions import NOON, Listener, eventually
+from tests.support.fixtures.sessions import connect, sessions, test_database
+from tests.support.sessions import Listener, eventually, token
 
 if TYPE_CHECKING:
-    from tests.promises.seeds.conftest import Clock, Face
-    from tests.promises.seeds.faces import SqlMessage
     from tests.support.fixtures.sessions import Connect
 
-pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["connect", "sessions", "test_database"]
+
 MINUTE = 60_000
 
 
 class Consumer:
     """The article's console program: it listens, gets a message pushed, works, acknowledges it and gets the next."""
 
-    def __init__(self, connect: Connect, name: str, queue: str = "mail") -> None:
-        self.name = name
-        self.queue = SqlQueue(connect(), queue)
-        self.session = self.queue.session
+    def __init__(self, connect: Connect, name: str = "consumer", queue: str = "mail") -> None:
+        self.name, self.queue = name, queue
+        self.session = connect()
         self.listener = Listener(connect(), f"pgqueue_{name}")
-        self.holds: SqlMessage | None = None
-
-    def wait(self) -> Consumer:
-        """Registers as idle, and looks once more: what came before that has notified nobody."""
+        # It looks once more: what came before it was registered has notified nobody.
         self._seen(asleep_ms=MINUTE)
-        self._next()
-        return self
+        self.held = self._next()
 
     def notified(self) -> list[str]:
         """The payloads of the notifications that have come, after which it takes what there is."""
         payloads = [payload for _, payload in self.listener.heard(self.session)]
-        if payloads and self.holds is None:
-            self._next()
+        if payloads and self.held is None:
+            self.held = self._next()
         return payloads
 
     def pushed(self) -> Any:
         """The content that a notification brings."""
         eventually(self.notified)
-        assert self.holds is not None
-        return self.holds.content
+        assert self.held is not None
+        return self.held.content
 
     def ack(self) -> Any:
-        """Throws away the message that is done and answers the content of the next one, or None."""
-        assert self.holds is not None
-        self.holds.complete()
-        return self._next()
+        """Completes the message that it holds and answers the content of the next one, or None."""
+        assert self.session.value("pgqueue_message_complete", **token(self.held)) is True
+        self.held = self._next()
+        return None if self.held is None else self.held.content
 
     def _next(self) -> Any:
-        self.holds = self.queue.receive()
-        self._seen(asleep_ms=MINUTE if self.holds is None else None)
-        return None if self.holds is None else self.holds.content
+        [held] = self.session.dequeue(queues=[self.queue]) or [None]
+        self._seen(asleep_ms=MINUTE if held is None else None)
+        return held
 
     def _seen(self, *, asleep_ms: int | None) -> None:
         self.session.call(
             "pgqueue_worker_seen",
             id=self.name,
-            queues=[self.queue.name],
+            queues=[self.queue],
             exclude_queues=[],
             hostname="host",
             pid=self.session.pid,
@@ -73,65 +68,43 @@ class Consumer:
         )
 
 
-def test_the_notification_names_the_queue_and_the_content_is_fetched_so_it_may_be_of_any_size(
-    queue: Face, connect: Connect
-) -> None:
-    """The article sends the body as the payload, which PostgreSQL limits to 8 000 bytes."""
-    consumer = Consumer(connect, "consumer_1").wait()
-    queue.send("x" * 20_000)
+def test_content_larger_than_a_notification_is_pushed(connect: Connect) -> None:
+    """The article sends the content as the payload, which PostgreSQL limits to 8,000 bytes."""
+    consumer = Consumer(connect)
+    connect().create("x" * 20_000, queue="mail")
     assert eventually(consumer.notified) == ["mail"]
-    assert consumer.holds is not None
-    assert consumer.holds.content == "x" * 20_000
+    assert consumer.held.content == "x" * 20_000
 
 
-def test_an_ack_gives_the_next_message_until_there_is_none(queue: Face, connect: Connect) -> None:
-    consumer = Consumer(connect, "consumer_1").wait()
-    queue.send_many([1, 2, 3])
-    assert consumer.pushed() == 1
-    assert [consumer.ack(), consumer.ack(), consumer.ack()] == [2, 3, None]
-    assert consumer.session.messages() == []
-
-
-def test_a_message_published_without_a_listener_is_delivered_later(queue: Face, connect: Connect) -> None:
+def test_a_message_published_without_a_listener_is_delivered_later(connect: Connect) -> None:
     """The article's consumer misses it: it only gets what is inserted after it has registered."""
-    queue.send_many([1, 2])
-    consumer = Consumer(connect, "consumer_1").wait()
-    assert consumer.holds is not None
-    assert consumer.holds.content == 1
-    assert [consumer.ack(), consumer.ack()] == [2, None]
+    connect().create_batch(2, queue="mail")
+    consumer = Consumer(connect)
+    assert consumer.held.content == 0
+    assert [consumer.ack(), consumer.ack()] == [1, None]
 
 
-def test_a_consumer_that_holds_a_message_is_not_pushed_another(queue: Face, connect: Connect) -> None:
-    consumer = Consumer(connect, "consumer_1").wait()
-    queue.send(1)
+def test_a_consumer_that_holds_a_message_is_not_pushed_another(connect: Connect) -> None:
+    consumer, producer = Consumer(connect), connect()
+    producer.create(1, queue="mail")
     assert consumer.pushed() == 1
-    queue.send(2)
+    producer.create(2, queue="mail")
     assert consumer.notified() == []
     assert consumer.ack() == 2
 
 
-def test_a_message_goes_to_one_consumer_and_not_to_all_that_listen(queue: Face, connect: Connect) -> None:
-    consumers = [Consumer(connect, f"consumer_{n}").wait() for n in range(3)]
-    queue.send("once")
-    notified = [consumer.notified() for consumer in consumers]
-    assert sorted(notified) == [[], [], ["mail"]]
-    assert [consumer.holds.content for consumer in consumers if consumer.holds is not None] == ["once"]
-
-
-def test_a_message_for_one_queue_never_reaches_a_consumer_of_another(queue: Face, connect: Connect) -> None:
-    """pg_mq compares a column with a parameter of the same name, which is always true."""
-    of_maps, of_mail = Consumer(connect, "consumer_maps", "maps").wait(), Consumer(connect, "consumer_mail").wait()
-    queue.send("for mail")
-    assert of_maps.notified() == []
-    assert of_maps.queue.receive() is None
-    assert of_mail.pushed() == "for mail"
-    Queue("maps").send("for maps")
-    assert of_maps.pushed() == "for maps"
-    assert (of_mail.ack(), of_maps.ack()) == (None, None)
+def test_a_message_is_pushed_to_one_of_the_consumers_of_its_queue(connect: Connect) -> None:
+    """pg_mq compares a column with a parameter of the same name: consumers of all queues get it."""
+    of_mail = [Consumer(connect, f"consumer_{n}") for n in range(3)]
+    of_maps = Consumer(connect, "consumer_maps", "maps")
+    connect().create("once", queue="mail")
+    assert sorted(consumer.notified() for consumer in of_mail) == [[], [], ["mail"]]
+    assert [consumer.held.content for consumer in of_mail if consumer.held] == ["once"]
+    assert (of_maps.notified(), of_maps.session.dequeue(queues=["maps"])) == ([], [])
 
 
 def test_the_push_comes_with_the_commit_and_a_rollback_pushes_nothing(connect: Connect) -> None:
-    consumer, producer = Consumer(connect, "consumer_1").wait(), connect(autocommit=False)
+    consumer, producer = Consumer(connect), connect(autocommit=False)
     producer.create("not to be", queue="mail")
     producer.rollback()
     producer.create("to be", queue="mail")
@@ -140,9 +113,9 @@ def test_the_push_comes_with_the_commit_and_a_rollback_pushes_nothing(connect: C
     assert consumer.pushed() == "to be"
 
 
-def test_two_producers_at_once_neither_deadlock_nor_wait_nor_deliver_twice(connect: Connect) -> None:
+def test_two_producers_at_once_neither_wait_nor_deliver_twice(connect: Connect) -> None:
     """In the article they race for the row of the idle consumer.  Here that row is read and never locked."""
-    consumers = [Consumer(connect, f"consumer_{n}").wait() for n in range(2)]
+    consumers = [Consumer(connect, f"consumer_{n}") for n in range(2)]
     first, second = connect(autocommit=False), connect(autocommit=False)
     for producer in (first, second):
         producer.rows("set lock_timeout = '1s'")
@@ -155,19 +128,7 @@ def test_two_producers_at_once_neither_deadlock_nor_wait_nor_deliver_twice(conne
     while len(delivered) < 2:
         for consumer in consumers:
             consumer.notified()
-            if consumer.holds is not None:
-                delivered.append(consumer.holds.content)
+            if consumer.held is not None:
+                delivered.append(consumer.held.content)
                 consumer.ack()
     assert sorted(delivered) == ["of the first", "of the second"]
-
-
-def test_a_delayed_message_arrives_without_another_event(queue: Face, another: SqlQueue, clock: Clock) -> None:
-    """pg_mq holds it until the next insert or ack.  Here a consumer knows how long it may sleep."""
-    clock(NOON)
-    queue.send("delayed", dequeue_at=NOON + 1500)
-    assert another.receive() is None
-    assert another.session.value("pgqueue_message_next_at", queues=["mail"]) == NOON + 1500
-    clock(NOON + 1500)
-    message = another.receive()
-    assert message is not None
-    assert message.content == "delayed"
