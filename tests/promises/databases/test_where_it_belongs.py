@@ -27,6 +27,10 @@ def tables(database: str) -> list[str]:
     return [name for name in connections[database].introspection.table_names() if name.startswith("pgqueue_")]
 
 
+def migrate(database: str, *to: str, skip_checks: bool = True) -> None:
+    call_command("migrate", "django_pgqueue", *to, database=database, verbosity=0, skip_checks=skip_checks)
+
+
 def in_database(database: str, **more: Any) -> dict[str, Any]:
     return {"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"DATABASE": database, **more}}}
 
@@ -36,14 +40,14 @@ def ids(found: list[checks.CheckMessage]) -> list[str | None]:
 
 
 def test_migrations_create_nothing_in_a_database_without_a_queue(empty: str) -> None:
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    migrate(empty)
     assert tables(empty) == []
-    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+    migrate(empty, "zero")
 
 
 def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    migrate(empty)
     assert "pgqueue_message" in tables(empty)
 
 
@@ -58,16 +62,16 @@ def test_missing_tables_are_a_warning_if_the_check_may_query(empty: str, setting
     assert check_tables(None) == check_tables(["default"]) == []
     assert "pgqueue.W003" not in ids(checks.run_checks())
     assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+    migrate(empty, skip_checks=False)
     assert check_tables([empty]) == []
 
 
 def test_a_queue_of_an_earlier_release_is_reported(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     assert check_version([empty]) == [], "there is none"
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    migrate(empty)
     assert check_version([empty]) == []
-    call_command("migrate", "django_pgqueue", sql_files.last_migration(sql_files.FIRST), database=empty, verbosity=0)
+    migrate(empty, sql_files.last_migration(sql_files.FIRST))
     [found] = check_version([empty])
     needed = functions.needed()
     assert found == checks.Warning(
@@ -77,39 +81,34 @@ def test_a_queue_of_an_earlier_release_is_reported(empty: str, settings: Setting
         id="pgqueue.W005",
     )
     assert check_version(None) == check_version(["default"]) == []
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+    migrate(empty, skip_checks=False)
     assert check_version([empty]) == []
 
 
-def drop_tables(database: str) -> None:
+def run(database: str, statement: str) -> None:
     with connections[database].cursor() as cursor:
-        cursor.execute(sql_files.current("uninstall"))
-
-
-def relabel(database: str, before: str, after: str) -> None:
-    with connections[database].cursor() as cursor:
-        cursor.execute("update django_migrations set app = %s where app = %s", (after, before))
+        cursor.execute(statement)
 
 
 def test_recorded_migrations_without_tables_are_an_error_with_a_working_remedy(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     assert check_records(None) == check_records(["default"]) == []
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
+    migrate(empty)
     assert check_records([empty]) == []
-    drop_tables(empty)
+    run(empty, sql_files.current("uninstall"))
     [found] = check_records([empty])
     assert found.id == "pgqueue.E011"
     assert "The database 'empty' has no tables of the queue, but its django_migrations lists" in found.msg
     assert check_tables([empty]) == [], "its advice would be to migrate, which makes no tables"
     with pytest.raises(SystemCheckError, match="E011"):
-        call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+        migrate(empty, skip_checks=False)
     commands = re.findall(r"manage\.py (migrate[^,.]*)", found.hint or "")
     for command in commands:
         call_command(*command.split(), verbosity=0)
     assert len(commands) == 2
     assert check_records([empty]) == check_tables([empty]) == []
     assert "pgqueue_message" in tables(empty)
-    call_command("migrate", "django_pgqueue", "zero", database=empty, verbosity=0)
+    migrate(empty, "zero")
     assert tables(empty) == []
 
 
@@ -117,14 +116,13 @@ def test_tables_that_are_recorded_under_the_former_label_are_an_error_with_its_r
     empty: str, settings: Settings
 ) -> None:
     settings.TASKS = in_database(empty)
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0)
-    relabel(empty, "django_pgqueue", "pgqueue")
+    migrate(empty)
+    run(empty, "update django_migrations set app = 'pgqueue' where app = 'django_pgqueue'")
     [found] = check_records([empty])
     assert found.id == "pgqueue.E011"
     assert "under the former label 'pgqueue'" in found.msg
     [statement] = re.findall(r"update django_migrations [^;]+", found.hint or "")
-    with connections[empty].cursor() as cursor:
-        cursor.execute(statement)
+    run(empty, statement)
     assert check_records([empty]) == []
 
 
@@ -134,7 +132,7 @@ def test_records_of_another_package_do_not_stop_migrate_from_creating_tables(emp
     recorder.ensure_schema()
     recorder.record_applied("pgqueue", "0001_initial")
     assert (check_records([empty]), ids(check_tables([empty]))) == ([], ["pgqueue.W003"])
-    call_command("migrate", "django_pgqueue", database=empty, verbosity=0, skip_checks=False)
+    migrate(empty, skip_checks=False)
     assert "pgqueue_message" in tables(empty)
     assert check_records([empty]) == check_tables([empty]) == []
 

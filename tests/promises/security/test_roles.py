@@ -114,15 +114,6 @@ def test_every_table_has_a_decision(guarded: Guarded) -> None:
     assert set(there) == set(TABLES)
 
 
-def test_a_reader_may_ask_what_the_autoscaler_asks(guarded: Guarded) -> None:
-    scaled = next(yaml.safe_load_all((ROOT / "docs" / "deploy" / "keda.yaml").read_text()))
-    query = scaled["spec"]["triggers"][0]["metadata"]["query"]
-    with guarded.session("reader") as session:
-        assert session.one(query) >= 0
-    with guarded.session("producer") as session, pytest.raises(InsufficientPrivilege):
-        session.one(query)
-
-
 def test_each_role_has_these_rights_to_tables_and_no_others(guarded: Guarded) -> None:
     with guarded.session() as session:
         partitions = session.column("select relname::text from pg_class where relname ~ '^pgqueue_attempt_[0-9]{8}$'")
