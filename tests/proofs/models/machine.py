@@ -515,12 +515,7 @@ class Machine(RuleBasedStateMachine):
                 lambda _: self.queue.fail(who, token, error, status),
             )
 
-    @rule(
-        who=someone,
-        pick=picks,
-        how=st.sampled_from(("complete", "defer", "retry", "fail", "release", "park")),
-        delay=delays,
-    )
+    @rule(who=someone, pick=picks, how=st.sampled_from(ENDS), delay=delays)
     def end(self, who: int, pick: int, how: str, delay: int | None) -> None:
         """What workers do with what they have taken."""
         pick = 4 * pick + 1  # one that is held
