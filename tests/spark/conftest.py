@@ -105,3 +105,8 @@ def without_old_pages(session: Session) -> None:
 
 def numbers(frame: DataFrame, column: str = "message_id") -> list[int]:
     return sorted(row[0] for row in frame.select(column).collect())
+
+
+def arguments(queue: Session) -> list[int]:
+    """The one argument of each job that waits."""
+    return sorted(message.content["args"][0] for message in queue.messages())

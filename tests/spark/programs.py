@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline, session as sessions_of_spark
 from django_pgqueue.spark.lake import LakeConflict, read_lake
+from django_pgqueue.spark.pipeline.progress import Lines
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.pages import ROOT
 
@@ -79,7 +80,7 @@ def lineage(process: int, parents: dict[int, int]) -> set[int]:
     return line
 
 
-def calls(spark: SparkSession, rows: int, partitions: int) -> DataFrame:
+def calls(spark: SparkSession, rows: int, partitions: int = 2) -> DataFrame:
     return spark.range(rows, numPartitions=partitions).selectExpr(f"'{SEND}' as task", "to_json(array(id)) as args")
 
 
@@ -125,6 +126,18 @@ def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
     return {"ids": ids(spark, lake), "turns": turns}
 
 
+def go_on(spark: SparkSession, step: str, lake: str) -> dict[str, Any]:
+    """Exports or follows until it is killed, and says what it is about."""
+    progress = Lines(sys.stdout)
+    progress.say("begun")
+    while True:
+        with suppress(LakeConflict):  # the lock of the one before, whose session the server has not missed yet
+            if step == "follow":
+                pipeline.follow(spark, lake, seconds=0.2, progress=progress)
+            else:
+                pipeline.export(spark, lake, progress=progress)
+
+
 def catch_up(spark: SparkSession, folder: str) -> None:
     stream = spark.readStream.format("pgqueue").option("columns", "message_id").option("maxRowsPerBatch", 400).load()
     query = (
@@ -135,12 +148,6 @@ def catch_up(spark: SparkSession, folder: str) -> None:
         .start()
     )
     query.awaitTermination()
-
-
-def follow(spark: SparkSession, folder: str) -> dict[str, Any]:
-    print("ready", flush=True)
-    catch_up(spark, folder)
-    return {}
 
 
 def enqueue(spark: SparkSession, run_id: str, rows: str, partitions: str) -> dict[str, Any]:
@@ -214,7 +221,7 @@ SPECULATION = {
 
 
 def main(program: str, master: str, *arguments: str) -> None:
-    programs = (round_trip, follow, enqueue, keep_up, enqueue_on, speculate)
+    programs = (round_trip, enqueue, keep_up, go_on, enqueue_on, speculate)
     run: Any = {function.__name__: function for function in programs}[program]
     configuration = QUICK_CLUSTER | (SPECULATION if program in {"speculate", "enqueue_on"} else {})
     spark = sessions_of_spark.start(program, master=master, configuration=configuration)

@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
 from tests.spark import programs
-from tests.spark.conftest import environment, finish
+from tests.spark.conftest import arguments, environment, finish
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.waiting import wait_until
 
@@ -28,10 +28,6 @@ EVERYTHING = "PGQUEUE_SPARK_LONG" in os.environ
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
-
-
-def arguments(queue: Session) -> list[int]:
-    return sorted(message.content["args"][0] for message in queue.messages())
 
 
 def round_trip(queue: Session, url: str, folder: Path, master: str) -> None:

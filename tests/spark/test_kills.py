@@ -15,14 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark import programs
-from tests.spark.conftest import finish, numbers
 from tests.spark.test_cluster import standalone
 from tests.spark.torment import Torment
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pyspark.sql import SparkSession
 
     from tests.support.sessions import Session
 
@@ -57,21 +54,6 @@ def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(queu
         rows = queue.rows("select count(*) as rows, count(distinct content) as different from pgqueue_message")
         assert rows == [(ROWS, ROWS)]
         queue.rows("truncate pgqueue_message")
-
-
-@pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_SPARK_KILLS")
-@pytest.mark.timeout(300 + 60 * KILLS)
-def test_a_stream_whose_driver_is_killed_goes_on_where_it_was(
-    spark: SparkSession, queue: Session, url: str, tmp_path: Path
-) -> None:
-    chance = random.Random(SEED)
-    for _ in range(KILLS):
-        for _ in range(10):
-            finish(queue, 300)
-        killed(programs.start("follow", "local[2]", tmp_path, url=url), chance.uniform(2, 10))
-    programs.answer(programs.start("follow", "local[2]", tmp_path, url=url))
-    expected = queue.column("select message_id from pgqueue_attempt order by 1")
-    assert numbers(spark.read.parquet(str(tmp_path / "lake"))) == expected
 
 
 RUNS = """

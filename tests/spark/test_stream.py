@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from django_pgqueue.spark.errors import HistoryReplaced
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.follow import NOT_STARTED
 from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.stream import PgQueueStreamReader
-from tests.spark.conftest import finish, numbers
+from tests.spark.conftest import arguments, finish
+from tests.spark.programs import SEND
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
-
-SEND = "shop.tasks.send"
 
 
 class Follower:
@@ -125,56 +122,6 @@ def test_waiting_messages_cannot_be_followed(spark: SparkSession) -> None:
         stream.start().awaitTermination()
 
 
-def catch_up(stream: DataFrame, folder: Path) -> None:
-    """All that is there now.  The query begins again if the machine was too busy to start Spark's Python worker."""
-    writer = (
-        stream.writeStream.format("parquet")
-        .option("path", str(folder / "lake"))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-    )
-    for last in (False, False, True):
-        try:
-            writer.start().awaitTermination()
-        except StreamingQueryException as error:
-            if last or NOT_STARTED not in str(error):
-                raise
-        else:
-            return
-
-
-def test_the_lake_has_each_row_once_while_others_commit_and_roll_back(
-    spark: SparkSession, queue: Session, connect: Connect, tmp_path: Path
-) -> None:
-    stop = threading.Event()
-
-    def write(session: Session, seed: int) -> None:
-        number = seed
-        while not stop.wait(0.02):
-            number = (number * 1103515245 + 12345) % 2**31
-            finish(session, 1 + number % 5)
-            if number % 7 == 0:
-                session.rollback()
-            elif number % 3:  # others stay open for another round
-                session.commit()
-        session.commit()
-
-    writers = [threading.Thread(target=write, args=(connect(autocommit=False), seed)) for seed in range(4)]
-    stream = spark.readStream.format("pgqueue").option("columns", "message_id").option("maxRowsPerBatch", 2000).load()
-    for writer in writers:
-        writer.start()
-    try:
-        catch_up(stream, tmp_path)
-    finally:
-        stop.set()
-        for writer in writers:
-            writer.join()
-    catch_up(stream, tmp_path)
-    expected = queue.column("select message_id from pgqueue_attempt order by 1")
-    assert numbers(spark.read.parquet(str(tmp_path / "lake"))) == expected
-    assert len(expected) > 100
-
-
 def enqueue(spark: SparkSession, folder: Path, **options: str) -> None:
     """One start of a query that makes messages of files."""
     query = (
@@ -189,10 +136,6 @@ def enqueue(spark: SparkSession, folder: Path, **options: str) -> None:
         .start()
     )
     query.awaitTermination()
-
-
-def arguments(queue: Session) -> list[int]:
-    return sorted(message.content["args"][0] for message in queue.messages())
 
 
 def test_a_micro_batch_that_is_repeated_is_not_enqueued_again(

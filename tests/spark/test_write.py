@@ -12,6 +12,8 @@ from pyspark.errors import PySparkException
 
 from django_pgqueue.spark.tasks import declared
 from django_pgqueue.tasks import task as pgqueue_task
+from tests.spark.conftest import arguments
+from tests.spark.programs import SEND, calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
     from tests.support.sessions import Session
 
-SEND = "shop.tasks.send"
 COLUMNS = (
     "task string, args string, kwargs string, queue string, priority int, dequeue_at long, channel string, "
     "unique_key string, headers string, max_attempts int"
@@ -35,15 +36,6 @@ def report(day: str) -> None:
 def write(frame: DataFrame, **options: object) -> None:
     chosen = {"tasks": SEND, **{name: str(value) for name, value in options.items()}}
     frame.write.format("pgqueue").options(**chosen).mode("append").save()
-
-
-def calls(spark: SparkSession, number: int, partitions: int = 2) -> DataFrame:
-    rows = spark.range(number, numPartitions=partitions)
-    return rows.selectExpr(f"'{SEND}' as task", "to_json(array(id)) as args")
-
-
-def arguments(queue: Session) -> list[int]:
-    return sorted(message.content["args"][0] for message in queue.messages())
 
 
 def nothing_is_left(queue: Session) -> bool:

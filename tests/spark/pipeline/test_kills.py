@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -38,14 +35,14 @@ LINES, MAX_SECONDS = 8, 0.7
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
 
-def test_after_kills_the_lake_has_each_committed_attempt_once(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, conninfo: str
+def test_after_kills_the_lake_has_each_committed_attempt_once(  # noqa: PLR0917
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, conninfo: str, url: str
 ) -> None:
     session, chance = connect(), random.Random(SEED)
     begun = time.monotonic()
     with Writers(conninfo):
         for kill in range(KILLS):
-            said = kill_one(("follow", "export")[kill % 2], lake, chance)
+            said = kill_one(("follow", "export")[kill % 2], lake, url, chance)
             seen = visible(spark, lake)
             print(f"kill {kill + 1} after {said[-1]!r}: {len(seen)} attempts in the lake")
             assert len(seen) == len(set(seen)), "a row twice"
@@ -84,23 +81,15 @@ def test_after_kills_in_a_cluster_the_lake_has_each_committed_attempt_once(
     assert answer["ids"] == ids(spark, lake) == history
 
 
-def kill_one(step: str, lake: Path, chance: random.Random) -> list[str]:
+def kill_one(step: str, lake: Path, url: str, chance: random.Random) -> list[str]:
     """Kills a driver some time after one of its first lines.  Answers what it said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.pipeline.exporter", step, str(lake)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
+    process = programs.start("go_on", "local[2]", step, lake, url=url, log=lake.parent / "log")
     assert process.stdout is not None
     try:
         said = [process.stdout.readline().strip() for _ in range(chance.randint(1, LINES))]
         time.sleep(chance.uniform(0, MAX_SECONDS))  # the moment is what is left to chance here
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+        programs.kill(process)
     assert all(said), "it ended by itself"
     return said
 
