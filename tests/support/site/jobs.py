@@ -310,13 +310,6 @@ def with_a_key_that_can_not_be_made() -> None:
     """Its key is an error."""
 
 
-@task(unique_key="held")
-def hold_the_key(word: str) -> None:
-    diary = Diary.of_this_process()
-    diary.write(word)
-    diary.wait_for(word)
-
-
 # Cancelling
 
 
