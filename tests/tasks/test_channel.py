@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,15 +17,10 @@ from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
 from tests.support.fixtures.backend import no_queries
-from tests.support.site.tasks import hold, nothing, write
-from tests.support.waiting import wait_until
+from tests.support.site.tasks import nothing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tests.support.diary import Diary
-    from tests.support.fixtures.consumers import Consume
-    from tests.support.fixtures.workers import Start
 
 pytestmark = pytest.mark.django_db
 
@@ -147,18 +141,23 @@ class TestFull:
         set_channel("api", max_size=2)
         of_api.enqueue()
 
-    def test_a_full_channel_raises_and_the_transaction_goes_on(self) -> None:
-        of_api.enqueue()
+    @pytest.mark.parametrize(
+        "enqueue",
+        [
+            of_api.enqueue,
+            of_api.using(unique_key="another").enqueue,
+            lambda: Queue("mail").send(2, channel="api"),
+        ],
+        ids=["task", "with a key", "raw"],
+    )
+    def test_a_full_channel_refuses_and_the_transaction_goes_on(self, enqueue: Callable[[], Any]) -> None:
+        held = of_api.using(unique_key="held").enqueue()
         with pytest.raises(ChannelFull, match="channel 'api' is full: its max_size is 2") as caught:
-            of_api.enqueue()
+            enqueue()
         assert caught.value.channel == "api"
+        assert of_api.using(unique_key="held").enqueue().id == held.id
         nothing.enqueue()
         assert channels() == ["api", "api", None]
-
-    def test_raw_messages_are_refused_as_well(self) -> None:
-        Queue("mail").send(1, channel="api")
-        with pytest.raises(ChannelFull):
-            Queue("mail").send(2, channel="api")
 
     def test_a_bulk_is_enqueued_whole_or_not_at_all(self) -> None:
         with pytest.raises(ChannelFull, match=r"calls\[1\] was not enqueued"):
@@ -168,12 +167,6 @@ class TestFull:
         with pytest.raises(ChannelFull, match=r"contents\[1\] was not enqueued"):
             Queue("mail").send_many([1, 2], channel="api")
         assert channels() == ["api"]
-
-    def test_unique_messages_are_refused_as_well(self) -> None:
-        of_api.using(unique_key="first").enqueue()
-        with pytest.raises(ChannelFull):
-            of_api.using(unique_key="second").enqueue()
-        assert of_api.using(unique_key="first").enqueue().id == str(Message.objects.latest("id").pk)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -190,37 +183,3 @@ def test_the_tables_of_a_test_are_emptied_with_the_others() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_the_tables_of_a_test_are_emptied_with_the_others_indeed() -> None:
     test_the_tables_of_a_test_are_emptied_with_the_others()
-
-
-def most_at_a_time(spans: list[tuple[float, float]]) -> int:
-    events = sorted([(begun, 1) for begun, _ in spans] + [(over, -1) for _, over in spans])
-    return max(itertools.accumulate(change for _, change in events))
-
-
-class TestWorkers:
-    def test_no_more_than_the_limit_run_at_a_time_in_all_processes_together(self, start: Start, diary: Diary) -> None:
-        """Seen from inside of the tasks."""
-        from tests.support.site.tasks import span
-
-        set_channel("acme", max_concurrency=2)
-        for _ in range(24):
-            span.using(channel="acme", queue_name="mail").enqueue(0.02)
-            span.using(channel="acme").enqueue(0.02)
-            span.using(channel="other").enqueue(0.02)
-        start("--processes", "2", "--threads", "4", "--burst")
-        wait_until(lambda: not Message.objects.exists(), "all jobs have ended")
-        spans = [(entry["begun"], entry["over"], entry["channel"]) for entry in diary.entries("span")]
-        assert len(spans) == 72
-        assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "acme"]) == 2
-        assert most_at_a_time([(begun, over) for begun, over, channel in spans if channel == "other"]) > 2
-
-    @pytest.mark.django_db(transaction=True)
-    def test_a_free_place_is_used_at_once_even_by_a_sleeping_worker(self, consume: Consume, diary: Diary) -> None:
-        set_channel("acme", max_concurrency=1)
-        consume()
-        hold.using(channel="acme").enqueue("first")
-        wait_until(lambda: diary.entries("first"), "the first one runs")
-        write.using(channel="acme").enqueue("second")
-        assert diary.entries("second") == []
-        diary.allow("first-1")
-        wait_until(lambda: diary.entries("second"), "the second one runs")

@@ -295,14 +295,3 @@ def succeed_at(context: TaskContext[Any, Any], attempt: int) -> list[str]:
     if context.attempt < attempt:
         raise [KeyError, IndexError, OSError][context.attempt - 1](context.attempt)
     return [error.exception_class_path for error in context.task_result.errors]
-
-
-@task(takes_context=True)
-def span(context: TaskContext[Any, Any], seconds: float) -> None:
-    """Leaves in the diary when it ran, and in which channel."""
-    with connection.cursor() as cursor:
-        cursor.execute("select channel from pgqueue_message where id = %s", [int(context.task_result.id)])
-        [channel] = cursor.fetchone()
-    begun = time.monotonic()
-    time.sleep(seconds)
-    Diary.of_this_process().write("span", begun=begun, over=time.monotonic(), channel=channel)
