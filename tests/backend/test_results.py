@@ -6,14 +6,13 @@ import dataclasses
 import datetime as dt
 import pickle
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.db import connection, transaction
 from django.utils import timezone
 
-from django_pgqueue import functions, testing
+from django_pgqueue import testing
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
@@ -22,26 +21,22 @@ from django_pgqueue.compat import (
     TaskResultDoesNotExist,
     TaskResultMismatch,
     TaskResultStatus,
-    task_backends,
-    task_finished,
-    task_started,
 )
-from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.functions import NewMessage, enqueue, message_cancel, message_dequeue
 from django_pgqueue.models import Message
-from django_pgqueue.worker.record import record
-from django_pgqueue.worker.run.execution import Execution
-from django_pgqueue.worker.run.progress import DirectReports
 from tests.support import tasks
 from tests.support.django_tasks_api import default_task_backend
 from tests.support.fixtures.backend import no_queries
+from tests.support.site.receivers import listening
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import psycopg
     from pytest_django.fixtures import Settings
+
+    from tests.support.fixtures.consumers import Consume
 
 pytestmark = pytest.mark.django_db
 
@@ -65,11 +60,17 @@ GET_RESULT: dict[str, Callable[[Any], AnyTaskResult]] = {
 }
 
 
-UNKNOWN = [
+MALFORMED = [
+    *[None, True, 1.0, b"1", [], "", " 1", "1 ", "1\n", "\x00", "\ud800", "\uff19", "\u0663", "'; drop table"],
     *["abc", "-1", "+1", "1.0", "1e3", "01", "0", "0x1", "1_000", "5b4f9ac8-9f0a-4d6c-8a5e-6d3c5d2f1f6a"],
-    *("9" * digits for digits in (19, 20, 64, 5000)),
-    *(str(number) for number in (2**63 - 1, 2**63)),
+    *(str(2**63), *("9" * digits for digits in (19, 20, 64, 5000))),
 ]
+
+
+@pytest.mark.parametrize("result_id", MALFORMED, ids=lambda value: ascii(value)[:20])
+def test_a_malformed_id_does_not_exist_and_sends_no_query(result_id: Any) -> None:
+    with no_queries(), pytest.raises(TaskResultDoesNotExist, match="ids are whole numbers"):
+        tasks.do_nothing.get_result(result_id)
 
 
 @pytest.mark.parametrize("get", GET_RESULT.values(), ids=GET_RESULT.keys())
@@ -78,32 +79,6 @@ class TestGetResult:
         result = tasks.do_nothing.enqueue(1, two=3)
         assert get(result.id) == result
         assert get(result.id) is not result
-
-    @pytest.mark.parametrize(
-        "result_id",
-        [
-            None,
-            True,
-            1.0,
-            b"1",
-            [],
-            "",
-            " 1",
-            "1 ",
-            "1\n",
-            "\x00",
-            "\ud800",
-            "\uff19",
-            "\u0663",
-            "'; drop table",
-            *UNKNOWN,
-        ],
-        ids=lambda value: ascii(value)[:20],
-    )
-    def test_unknown_and_malformed_ids_do_not_exist(self, get: Any, result_id: Any) -> None:
-        tasks.do_nothing.enqueue()
-        with pytest.raises(TaskResultDoesNotExist):
-            get(result_id)
 
     def test_a_result_that_was_rolled_back_does_not_exist(self, get: Any) -> None:
         with transaction.atomic():
@@ -116,7 +91,7 @@ class TestGetResult:
         waiting = enqueue(connection, NewMessage(content="1")).id
         ended = enqueue(connection, NewMessage(content="1")).id
         message_cancel(connection, [ended])
-        for result_id in (waiting, ended):
+        for result_id in (waiting, ended, 2**63 - 1):
             with pytest.raises(TaskResultDoesNotExist):
                 get(str(result_id))
 
@@ -149,9 +124,6 @@ class TestReloaded:
             tasks.describe,
             tasks.do_nothing.using(priority=-100, queue_name="é 🍵", max_attempts=7),
             tasks.fail_thrice.using(max_attempts=1),
-            tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1, 12, 0, 0, 123_456, tzinfo=dt.UTC)),
-            tasks.do_nothing.using(run_after=dt.datetime(2030, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))),
-            tasks.do_nothing.using(run_after=dt.timedelta(microseconds=1)),
             tasks.do_nothing.using(run_after=dt.timedelta(days=365, microseconds=123_457), priority=3),
         ],
         ids=repr,
@@ -172,16 +144,9 @@ class TestReloaded:
     @pytest.mark.parametrize("task", [tasks.echo, tasks.echo_atomically, tasks.fail, tasks.fail_thrice], ids=repr)
     def test_a_finished_result_equals_the_one_that_the_signal_brought(self, task: AnyTask) -> None:
         brought: list[AnyTaskResult] = []
-
-        def receive(task_result: AnyTaskResult, **_: Any) -> None:
-            brought.append(task_result)
-
-        task_finished.connect(receive)
-        try:
+        with listening("finished", lambda task_result, **_: brought.append(task_result)):
             result = task.enqueue()
             testing.drain()
-        finally:
-            task_finished.disconnect(receive)
         assert task.get_result(result.id) == brought[0]
         result.refresh()
         assert result == brought[0]
@@ -201,18 +166,14 @@ class TestReloaded:
                     assert task.get_result(result.id) == result
                     now.advance(HOUR)
 
-    @pytest.mark.parametrize("changes", [{"unique_key": "k"}, {"unique_key": True, "on_conflict": "replace"}])
+    @pytest.mark.parametrize(
+        "changes",
+        [{"unique_key": "k"}, {"unique_key": True, "on_conflict": "replace"}, {"after": [1]}, {"channel": "acme"}],
+        ids=lambda changes: next(iter(changes)),
+    )
     def test_how_a_message_was_enqueued_is_no_part_of_what_it_is(self, changes: dict[str, Any]) -> None:
         result = tasks.echo.using(**changes).enqueue(1)
         assert tasks.echo.get_result(result.id) == result
-
-    def test_the_jobs_it_waited_for_are_no_part_of_a_result(self) -> None:
-        first = tasks.echo.enqueue(1)
-        second = tasks.echo.using(after=[first]).enqueue(2)
-        assert tasks.echo.get_result(second.id) == second
-        assert [result.args for result in testing.drain()] == [[1], [2]]
-        second.refresh()
-        assert tasks.echo.get_result(second.id) == second
 
     def test_results_can_be_pickled(self) -> None:
         result = drained(tasks.fail_thrice)
@@ -250,27 +211,25 @@ class TestReloaded:
         assert f"not {content}." in failed.errors[0].traceback
 
 
+@pytest.mark.parametrize(
+    "refresh",
+    [lambda result: result.refresh(), lambda result: async_to_sync(result.arefresh)()],
+    ids=["refresh", "arefresh"],
+)
 class TestRefresh:
-    def test_refresh_of_an_unchanged_result_changes_nothing(self) -> None:
+    def test_refresh_of_an_unchanged_result_changes_nothing(self, refresh: Callable[[AnyTaskResult], None]) -> None:
         result = tasks.do_nothing.enqueue(1)
         before = dataclasses.asdict(result)
-        result.refresh()
-        assert dataclasses.asdict(result) == before
-        async_to_sync(result.arefresh)()
+        refresh(result)
         assert dataclasses.asdict(result) == before
 
-    def test_a_result_is_as_old_as_it_is_until_it_is_refreshed(self) -> None:
+    def test_a_result_is_as_old_as_it_is_until_it_is_refreshed(self, refresh: Callable[[AnyTaskResult], None]) -> None:
         result = tasks.do_nothing.enqueue()
         testing.drain()
         assert result.is_finished is False
-        result.refresh()
+        refresh(result)
         assert result.is_finished is True
-
-    def test_arefresh_does_the_same(self) -> None:
-        result = tasks.echo.enqueue()
-        testing.drain()
-        async_to_sync(result.arefresh)()
-        assert result == tasks.echo.get_result(result.id)
+        assert result == tasks.do_nothing.get_result(result.id)
 
 
 class TestStatus:
@@ -409,17 +368,10 @@ class TestContext:
 
     def test_the_task_in_it_is_the_one_that_was_enqueued(self) -> None:
         seen: list[Any] = []
-
-        def look(task_result: AnyTaskResult, **_: Any) -> None:
-            seen.append(task_result.task)
-
         task = tasks.do_nothing.using(priority=9, queue_name="mail", run_after=-HOUR, max_attempts=2)
-        task_started.connect(look)
-        try:
+        with listening("started", lambda task_result, **_: seen.append(task_result.task)):
             task.enqueue()
             testing.drain()
-        finally:
-            task_started.disconnect(look)
         assert seen == [task]
 
 
@@ -452,33 +404,13 @@ class TestWithoutUseTz:
         assert tasks.echo.get_result(result.id) == result
 
     @pytest.mark.django_db(transaction=True)
-    def test_a_worker_which_has_a_connection_of_its_own_shows_the_same_times(self) -> None:
-        result = tasks.succeed_at_third.enqueue()
+    def test_a_worker_which_has_a_connection_of_its_own_shows_the_same_times(self, consume: Consume) -> None:
         brought: list[AnyTaskResult] = []
-
-        def receive(task_result: AnyTaskResult, **_: Any) -> None:
-            brought.append(task_result)
-
-        task_finished.connect(receive)
-        try:
-            with connect("default") as own:
-                self.work(own)
-        finally:
-            task_finished.disconnect(receive)
+        with listening("finished", lambda task_result, **_: brought.append(task_result)):
+            result = tasks.succeed_at_third.enqueue()
+            consume(burst=True)
+            wait_until(lambda: brought, "its end is heard of")
         result.refresh()
         assert brought == [result]
         assert result.enqueued_at is not None
         assert abs(result.enqueued_at - timezone.now()) < dt.timedelta(minutes=5)
-
-    def work(self, own: psycopg.Connection[Any]) -> None:
-        backend: Any = task_backends["default"]
-        while claimed := message_dequeue(own, worker="w", tasks=True):
-            execution = Execution(
-                claimed[0], backend=backend, clock=lambda: functions.now(own), reports=DirectReports(own)
-            )
-            record(own, [execution.run()], worker="w")
-
-
-def test_a_malformed_id_sends_no_query() -> None:
-    with no_queries(), pytest.raises(TaskResultDoesNotExist, match="ids are whole numbers"):
-        tasks.do_nothing.get_result("abc")

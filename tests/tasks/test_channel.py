@@ -63,10 +63,6 @@ class TestTasks:
         enqueue_many(of_tenant, [("a",), (None,), Call(("b",)), Call(("c",), channel="own")])
         assert channels() == ["api", "api", "tenant-a", None, "tenant-b", "own"]
 
-    def test_a_result_that_is_read_again_has_an_equal_task(self) -> None:
-        result = of_tenant.enqueue("acme")
-        assert of_tenant.get_result(result.id).task == result.task
-
     @pytest.mark.parametrize("channel", ["", "x" * 5000, "nul\x00", 7, ["a"]])
     def test_an_invalid_channel_is_refused_at_its_declaration(self, channel: Any) -> None:
         with pytest.raises(InvalidTask, match="channel"):

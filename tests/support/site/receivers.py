@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from asgiref.sync import sync_to_async
 from django.db import connection, transaction
 
-from django_pgqueue.compat import task_finished, task_started
+from django_pgqueue.compat import task_enqueued, task_finished, task_started
 from tests.support.site.jobs import write_effect
 from tests.support.watching import statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SIGNALS = {"started": task_started, "finished": task_finished}
+SIGNALS = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
 
 
 @contextmanager
