@@ -24,19 +24,15 @@ from django_pgqueue.compat import (
     InvalidTask,
     TaskResult,
     TaskResultStatus,
-    task_enqueued,
-    task_finished,
-    task_started,
 )
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.models import Message
 from tests.support import tasks
 from tests.support.django_tasks_api import PACKAGE, default_task_backend
 from tests.support.fixtures.backend import no_queries
+from tests.support.site.receivers import listening
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import psycopg
     from pytest_django.fixtures import Settings
 
@@ -174,54 +170,25 @@ class TestArguments:
         assert message(result).content == {"args": [kept], "kwargs": {"key": kept}}
 
     @pytest.mark.parametrize(
-        "value",
-        [2**70, -(2**70), 10**4000, 1e308, 1e23, 5e-324, -0.0, 0.1, 2.0**53, "🍵\r\n\t'\"\\%s{}", "", [], {}, {"": ""}],
-        ids=lambda value: repr(value)[:20],
+        "value", [Group(name="tea"), float("nan"), b"\xff", {1: "one"}], ids=lambda value: type(value).__name__
     )
-    def test_extreme_values_come_back_equal(self, value: Any) -> None:
-        result = tasks.do_nothing.enqueue(value)
-        assert tasks.do_nothing.get_result(result.id).args == [value]
-
-    @pytest.mark.parametrize(
-        "value",
-        [
-            Group(name="tea"),
-            float("nan"),
-            "a\x00b",
-            b"\xff",
-            "\ud800",
-            {1: "one"},
-            10**4400,
-        ],
-        ids=lambda value: type(value).__name__,
-    )
-    @pytest.mark.parametrize("nested", [False, True], ids=["bare", "nested"])
-    def test_arguments_that_are_not_json_are_refused_before_any_sql(self, value: Any, *, nested: bool) -> None:
-        value = {"deep": [value]} if nested else value
+    def test_arguments_that_are_not_json_are_refused_before_any_sql(self, value: Any) -> None:
         with transaction.atomic():
-            Group.objects.create(name="before")
-            for args, kwargs in ([value], {}), ([], {"key": value}):
-                with no_queries(), pytest.raises(InvalidContent) as refused:
+            for args, kwargs, place in (
+                ([1, [value]], {}, r"\['args'\]\[1\]"),
+                ([], {"key": value}, r"\['kwargs'\]\['key'\]"),
+            ):
+                with no_queries(), pytest.raises(InvalidContent, match=place) as refused:
                     tasks.do_nothing.enqueue(*args, **kwargs)
-                with no_queries(), pytest.raises(InvalidContent):
-                    async_to_sync(tasks.do_nothing.aenqueue)(*args, **kwargs)
                 assert isinstance(refused.value, TypeError)  # what Django raises for objects …
                 assert isinstance(refused.value, ValueError)  # … and for bytes that are no text
             Group.objects.create(name="after")
-        assert set(Group.objects.values_list("name", flat=True)) == {"before", "after"}
+        assert Group.objects.exists()
         assert not Message.objects.exists()
 
-    def test_the_error_names_the_place_and_has_the_text_of_django(self) -> None:
-        with pytest.raises(TypeError, match=r"\['args'\]\[1\]\['when'\].*Unsupported type: .*date.*primary key"):
-            tasks.do_nothing.enqueue(1, {"when": dt.date(2030, 1, 1)})
-
-    def test_an_object_whose_repr_raises_is_refused_too(self) -> None:
-        class Shy:
-            def __repr__(self) -> str:
-                raise RuntimeError
-
-        with pytest.raises(InvalidContent, match="Shy"):
-            tasks.do_nothing.enqueue(Shy())
+    def test_the_error_has_the_text_of_django(self) -> None:
+        with pytest.raises(TypeError, match=r"Unsupported type: .*date.*primary key"):
+            tasks.do_nothing.enqueue(dt.date(2030, 1, 1))
 
     def test_the_options_limit_the_size_of_a_call(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"MAX_CONTENT_BYTES": 100}}}
@@ -243,9 +210,7 @@ class TestRunAfter:
         [
             dt.datetime(2030, 6, 1, 12, 30, tzinfo=dt.UTC),
             dt.datetime(2030, 6, 1, 12, 30, tzinfo=ZoneInfo("Asia/Kathmandu")),
-            dt.datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
             dt.datetime(1969, 7, 20, 20, 17, 40, 1, tzinfo=dt.UTC),
-            dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.UTC),
             dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=dt.timezone(dt.timedelta(hours=-12))),
             dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=14))),
         ],
@@ -283,8 +248,6 @@ class TestRunAfter:
         [
             dt.timedelta(hours=1),
             dt.timedelta(microseconds=1),
-            dt.timedelta(milliseconds=1500),
-            dt.timedelta(0),
             dt.timedelta(days=-3),
             dt.timedelta.max,
             dt.timedelta.min,
@@ -297,16 +260,6 @@ class TestRunAfter:
         wait_ms = -((-delay) // dt.timedelta(milliseconds=1)) if delay != dt.timedelta.max else 86_400_000 * 10**9
         assert due_ms(result) == math.floor(in_ms(result.enqueued_at)) + wait_ms
         assert tasks.do_nothing.get_result(result.id) == result
-
-    def test_a_future_run_after_waits_and_a_past_one_does_not(self) -> None:
-        with testing.clock(dt.datetime(2030, 1, 1, tzinfo=dt.UTC)) as now:
-            for at in ("2029-01-01", "2030-01-01", "2030-01-02"):
-                tasks.echo.using(run_after=dt.datetime.fromisoformat(f"{at}T00:00:00Z")).enqueue(at)
-            assert [result.args for result in testing.drain()] == [["2029-01-01"], ["2030-01-01"]]
-            now.advance(dt.timedelta(days=1) - dt.timedelta(milliseconds=1))
-            assert testing.drain() == []
-            now.advance(dt.timedelta(milliseconds=1))
-            assert [result.args for result in testing.drain()] == [["2030-01-02"]]
 
     def test_higher_priorities_run_sooner(self) -> None:
         for priority in (-100, 5, 100, 0, 1.0, True):
@@ -333,66 +286,15 @@ class TestTransactions:
             transaction.set_rollback(True)
         assert seen() == 0
 
-    def test_on_commit_works_as_it_is_documented_for_other_backends(self, seen: Any) -> None:
-        with transaction.atomic():
-            transaction.on_commit(lambda: tasks.do_nothing.enqueue())  # noqa: PLW0108
-            assert seen() == 0
-        assert seen() == 1
-
 
 class TestSignals:
-    @pytest.fixture
-    def heard(self) -> Iterator[list[tuple[Any, ...]]]:
-        heard: list[tuple[Any, ...]] = []
-        signals = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
-        receivers = {}
-        for name, signal in signals.items():
-
-            def receive(*, sender: Any, task_result: AnyTaskResult, name: str = name, **_: Any) -> None:
-                heard.append((name, sender, task_result.id, task_result.status, sys.exc_info()[0]))
-
-            receivers[name] = receive
-            signal.connect(receive)
-        yield heard
-        for name, signal in signals.items():
-            signal.disconnect(receivers[name])
-
-    def test_task_finished_of_a_failure_is_sent_in_its_except_block(self, heard: list[tuple[Any, ...]]) -> None:
-        tasks.fail.enqueue()
-        testing.drain()
-        assert [(name, status, error) for name, _, _, status, error in heard][1:] == [
-            ("started", TaskResultStatus.RUNNING, None),
-            ("finished", TaskResultStatus.FAILED, tasks.Trouble),
-        ]
-
-    def test_a_retried_attempt_sends_no_task_finished(self, heard: list[tuple[Any, ...]]) -> None:
-        tasks.succeed_at_third.enqueue()
-        testing.drain()
-        assert [name for name, *_ in heard] == ["enqueued", "started", "started", "started", "finished"]
-
-    def test_aenqueue_sends_task_enqueued_too(self, heard: list[tuple[Any, ...]]) -> None:
-        async_to_sync(tasks.do_nothing.aenqueue)()
-        assert [name for name, *_ in heard] == ["enqueued"]
-
-    def test_a_refused_call_sends_no_signal(self, heard: list[tuple[Any, ...]]) -> None:
-        with pytest.raises(InvalidContent):
-            tasks.do_nothing.enqueue(object())
-        assert heard == []
-
-    @pytest.mark.parametrize("signal", [task_enqueued, task_started, task_finished], ids=["enq", "started", "finished"])
-    def test_a_failing_receiver_does_not_fail_the_enqueue(self, signal: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_failing_receiver_does_not_fail_the_enqueue(self, caplog: pytest.LogCaptureFixture) -> None:
         def receive(**_: Any) -> None:
             raise ZeroDivisionError
 
-        signal.connect(receive)
-        try:
-            with caplog.at_level(logging.ERROR, logger="django.dispatch"):
-                result = tasks.do_nothing.enqueue()
-                assert [drained.id for drained in testing.drain()] == [result.id]
-        finally:
-            signal.disconnect(receive)
-        result.refresh()
-        assert result.status is TaskResultStatus.SUCCESSFUL
+        with listening("enqueued", receive), caplog.at_level(logging.ERROR, logger="django.dispatch"):
+            result = tasks.do_nothing.enqueue()
+        assert [drained.id for drained in testing.drain()] == [result.id]
         assert "ZeroDivisionError" in caplog.text
 
     def test_django_s_log_has_each_step(self, caplog: pytest.LogCaptureFixture) -> None:

@@ -127,3 +127,8 @@ class TestSignals:
             ("started", sender, result.id, Status.RUNNING, (True, False)),
             ("finished", sender, result.id, end, (True, True)),
         ]
+
+    def test_a_refused_call_sends_no_signal(self, heard: list[tuple[Any, ...]]) -> None:
+        with pytest.raises(TypeError):
+            documented.raise_value_error.enqueue(object())
+        assert heard == []

@@ -172,6 +172,11 @@ def _deep(levels: int) -> Any:
     return value
 
 
+class Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
 REFUSED: dict[str, tuple[Any, str]] = {
     "NaN": ({"price": math.nan}, r"content\['price'\] is nan"),
     "infinity": ([1, math.inf], r"content\[1\] is inf"),
@@ -193,6 +198,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "uuid": ([uuid.UUID(int=7)], r"content\[0\] is UUID.*Unsupported type: UUID"),
     "set": ({1, 2}, "Unsupported type: set"),
     "generator": ((n for n in range(3)), "Unsupported type: generator"),
+    "object whose repr raises": (Shy(), "Shy"),
     "exception": (ValueError("x"), "Unsupported type: ValueError"),
     "itself": (_endless(), "nested too deeply, or contains itself"),
     "depth": (_deep(100_000), "nested too deeply"),
