@@ -54,28 +54,6 @@ def test_a_message_that_holds_the_key_is_not_new() -> None:
     assert (first.id, second.is_new) == (second.id, False)
 
 
-@pytest.mark.django_db
-def test_single_and_bulk_enqueues_make_the_same_rows() -> None:
-    message = NewMessage(
-        content='{"a": "é"}',
-        queue="mail",
-        task="shop.t",
-        priority=-7,
-        when=DequeueAt(-5),
-        max_lost=3,
-        version="2024.10.1",
-        channel="acme",
-        headers='{"by": "Ada"}',
-        max_attempts=None,
-    )
-    functions.enqueue(connection, message)
-    functions.enqueue_many(connection, [message])
-    functions.enqueue_alike(connection, [message.content], message)
-    columns = [field.attname for field in Message._meta.fields if field.attname != "id"]
-    alone, many, alike = Message.objects.order_by("pk").values(*columns)
-    assert alone == many == alike
-
-
 @pytest.mark.parametrize(
     "message", [NewMessage(content="1", when=Delay(5)), NewMessage(content="1", after=After((1,)))]
 )
