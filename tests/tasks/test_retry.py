@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from django_pgqueue.tasks import Exponential, retry
-from django_pgqueue.values import arguments
 
 positive = st.floats(0.001, 1e6)
 
@@ -19,14 +18,19 @@ def waits(backoff: Exponential, attempts: int) -> list[float]:
     return [backoff.seconds(attempt=attempt) for attempt in range(1, attempts + 1)]
 
 
-def test_each_wait_is_the_previous_one_times_the_factor() -> None:
-    assert waits(Exponential(base=1, factor=2, jitter=0), 6) == [1, 2, 4, 8, 16, 32]
-    assert waits(Exponential(base=10, factor=3, jitter=0), 4) == [10, 30, 90, 270]
-    assert waits(Exponential(base=5, factor=1, jitter=0), 3) == [5, 5, 5]
-
-
-def test_no_wait_exceeds_the_maximum() -> None:
-    assert waits(Exponential(base=1, longest=10, jitter=0), 6) == [1, 2, 4, 8, 10, 10]
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        (Exponential(base=1, factor=2, jitter=0), [1, 2, 4, 8, 16, 32]),
+        (Exponential(base=10, factor=3, jitter=0), [10, 30, 90, 270]),
+        (Exponential(base=5, factor=1, jitter=0), [5, 5, 5]),
+        (Exponential(base=1, longest=10, jitter=0), [1, 2, 4, 8, 10, 10]),
+    ],
+)
+def test_each_wait_is_the_previous_one_times_the_factor_up_to_the_maximum(
+    backoff: Exponential, expected: list[float]
+) -> None:
+    assert waits(backoff, len(expected)) == expected
 
 
 @given(positive, st.floats(1, 1000), positive, st.floats(0, 1), st.integers(1, 10**9))
@@ -64,13 +68,3 @@ def test_as_a_backoff_it_takes_the_attempt_from_the_result() -> None:
 def test_by_default_ten_attempts_take_minutes_and_not_days() -> None:
     assert 8 * 60 < sum(waits(Exponential(jitter=0), 9)) < 9 * 60
     assert Exponential() == retry.DEFAULT
-
-
-@pytest.mark.parametrize(
-    ("value", "may_be"),
-    [(None, True), (1, True), (1_000_000, True), (0, False), (-1, False), (1_000_001, False), (True, False)],
-)
-def test_max_attempts_is_none_or_a_whole_number_within_bounds(value: Any, may_be: bool) -> None:
-    assert arguments.is_max_attempts(value) is may_be
-    assert not arguments.is_max_attempts(1.0)
-    assert not arguments.is_max_attempts("3")

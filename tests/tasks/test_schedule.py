@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
+from functools import partial
 from itertools import islice, pairwise
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,8 +15,11 @@ from hypothesis import assume, example, given, settings, strategies as st
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule
 from django_pgqueue.tasks import cron, every, task
-from django_pgqueue.tasks.schedule import MAX_SLOTS, ON_TIME, Rule, due
+from django_pgqueue.tasks.schedule import CATCH_UP, MAX_SLOTS, ON_TIME, Rule, due
 from django_pgqueue.values.times import EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 MINUTE, HOUR, DAY = dt.timedelta(minutes=1), dt.timedelta(hours=1), dt.timedelta(days=1)
@@ -109,39 +115,24 @@ def test_in_a_repeated_hour_the_next_slot_is_after_the_current_time() -> None:
 # What has been missed
 
 
-def test_nothing_is_due_before_its_time() -> None:
-    first = at("2026-01-01 12:00")
-    for catch_up in ("skip", "one", "all"):
-        assert due(MINUTELY, catch_up, first=first, now=first - dt.timedelta(milliseconds=1)) == ([], first)
-
-
-@pytest.mark.parametrize("catch_up", ["skip", "one", "all"])
-def test_a_slot_that_is_due_now_runs_now(catch_up: str) -> None:
-    first = at("2026-01-01 12:00")
-    assert due(MINUTELY, catch_up, first=first, now=first) == ([first], first + MINUTE)
-    assert due(MINUTELY, catch_up, first=first, now=first + dt.timedelta(seconds=59)) == ([first], first + MINUTE)
-
-
-def test_skip_leaves_out_slots_older_than_a_minute() -> None:
-    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
-    assert due(rule, "skip", first=first, now=at("2026-01-01 09:30")) == ([], at("2026-01-01 10:00"))
-    on_time = at("2026-01-01 09:00") + ON_TIME
-    assert due(rule, "skip", first=first, now=on_time) == ([at("2026-01-01 09:00")], at("2026-01-01 10:00"))
-
-
-def test_catch_up_one_runs_once_for_all_missed_slots() -> None:
-    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
-    assert due(rule, "one", first=first, now=at("2026-01-01 09:30")) == (
-        [at("2026-01-01 09:00")],
-        at("2026-01-01 10:00"),
-    )
-
-
-def test_catch_up_all_runs_each_slot() -> None:
-    rule, first = Rule(cron="0 * * * *"), at("2026-01-01 00:00")
-    found, later = due(rule, "all", first=first, now=at("2026-01-01 09:30"))
-    assert found == [first + n * HOUR for n in range(10)]
-    assert later == at("2026-01-01 10:00")
+@pytest.mark.parametrize(
+    ("catch_up", "now", "due_hours", "next_hour"),
+    [
+        *((catch_up, "2025-12-31 23:59:59.999", [], 0) for catch_up in CATCH_UP),
+        *((catch_up, "2026-01-01 00:00", [0], 1) for catch_up in CATCH_UP),
+        *((catch_up, "2026-01-01 00:00:59", [0], 1) for catch_up in CATCH_UP),
+        ("skip", "2026-01-01 09:01", [9], 10),
+        ("skip", "2026-01-01 09:01:00.001", [], 10),
+        ("one", "2026-01-01 09:30", [9], 10),
+        ("all", "2026-01-01 09:30", range(10), 10),
+    ],
+)
+def test_missed_slots_are_left_out_run_once_or_all_run(
+    catch_up: str, now: str, due_hours: Iterable[int], next_hour: int
+) -> None:
+    first = at("2026-01-01")
+    found = due(Rule(cron="0 * * * *"), catch_up, first=first, now=at(now))
+    assert found == ([first + hour * HOUR for hour in due_hours], first + next_hour * HOUR)
 
 
 @pytest.mark.parametrize(
@@ -272,45 +263,42 @@ def test_a_rule_has_a_description(rule: Rule, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["", "daily", "60 * * * *", "* * * *", "* * * * * * *", "0 0 31 2 *", "0 0 */30 * 2#3", "5/0 * * * *"]
+    ("declare", "words"),
+    [
+        *(
+            (partial(cron, wrong), repr(wrong))
+            for wrong in (
+                "",
+                "daily",
+                "60 * * * *",
+                "* * * *",
+                "* * * * * * *",
+                "0 0 31 2 *",
+                "0 0 */30 * 2#3",
+                "5/0 * * * *",
+            )
+        ),
+        *(
+            (partial(cron, "0 0 * * *", timezone=wrong), repr(wrong))
+            for wrong in ("Mars/Olympus", "Europe", "/etc/localtime", "../UTC", "a\0b")
+        ),
+        (partial(every, dt.timedelta()), "at least a millisecond, not 0 ms"),
+        (partial(every, -HOUR), "not -3600000 ms"),
+        *((partial(every, wrong), repr(wrong)) for wrong in (dt.timedelta(microseconds=1500), 60, "1 hour", None)),
+        (partial(Rule, interval_ms=86_400_000 * 10**9), "86400000000000000 ms' is never due"),
+        (partial(Rule, cron="* * * * *", interval_ms=1000), "either a cron expression or an interval"),
+        (Rule, "either a cron expression or an interval"),
+        (partial(cron, "0 0 * * *", catch_up="never"), "skip, one, all, not 'never'"),
+        (partial(every, HOUR, name=""), "'' cannot be the name of a schedule"),
+    ],
+    ids=lambda value: ascii(value)[:60] if isinstance(value, str) else None,
 )
-def test_a_wrong_cron_expression_is_named(expression: str) -> None:
-    with pytest.raises(InvalidSchedule) as caught:
-        cron(expression)
-    assert repr(expression) in str(caught.value)
+def test_an_impossible_schedule_is_an_error_that_names_it(declare: Callable[[], object], words: str) -> None:
+    with pytest.raises(InvalidSchedule, match=re.escape(words)):
+        declare()
 
 
-@pytest.mark.parametrize("name", ["Mars/Olympus", "Europe", "/etc/localtime", "../UTC", "a\0b"])
-def test_a_wrong_time_zone_is_named(name: str) -> None:
-    with pytest.raises(InvalidSchedule) as caught:
-        cron("0 0 * * *", timezone=name)
-    assert repr(name) in str(caught.value)
-
-
-@pytest.mark.parametrize("interval", [dt.timedelta(), -HOUR, dt.timedelta(microseconds=1500), 60, "1 hour", None])
-def test_a_wrong_interval_is_named(interval: object) -> None:
-    with pytest.raises(InvalidSchedule) as caught:
-        every(interval)  # type: ignore[arg-type]
-    shown = "ms" if isinstance(interval, dt.timedelta) and not interval.microseconds else repr(interval)
-    assert shown in str(caught.value)
-
-
-def test_an_interval_beyond_the_calendar_is_an_error_and_no_endless_search() -> None:
-    with pytest.raises(InvalidSchedule, match="86400000000000000 ms' is never due"):
-        Rule(interval_ms=86_400_000 * 10**9)
-
-
-def test_a_rule_is_either_cron_or_an_interval() -> None:
-    for both in ({"cron": "* * * * *", "interval_ms": 1000}, {}):
-        with pytest.raises(InvalidSchedule, match="either a cron expression or an interval"):
-            Rule(**both)  # type: ignore[arg-type]
-
-
-def test_a_wrong_policy_a_wrong_name_and_a_wrong_call_are_named() -> None:
-    with pytest.raises(InvalidSchedule, match="skip, one, all, not 'never'"):
-        cron("0 0 * * *", catch_up="never")
-    with pytest.raises(InvalidSchedule, match="'' cannot be the name of a schedule"):
-        every(HOUR, name="")
+def test_arguments_that_are_not_json_are_named() -> None:
     with pytest.raises(InvalidContent, match=r"the call of a schedule\['kwargs'\]\['at'\]"):
         every(HOUR, kwargs={"at": EPOCH})
 
@@ -336,7 +324,7 @@ def greet(context: object, name: str) -> None: ...
         ((every(HOUR, args=["mon"], name="a"), every(DAY, args=["tue"], name="a")), "two schedules of the same name"),
     ],
 )
-def test_an_impossible_schedule_is_an_error_at_its_declaration(schedule: object, words: str) -> None:
+def test_a_schedule_that_does_not_fit_its_task_is_an_error_at_its_declaration(schedule: object, words: str) -> None:
     with pytest.raises((InvalidTask, InvalidSchedule), match=words):
         task(report, schedule=schedule)
 

@@ -58,13 +58,23 @@ class TestDecorator:
         made = django_task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
         assert made == task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
 
-    def test_run_after_cannot_be_declared(self) -> None:
-        with pytest.raises(TypeError, match="run_after cannot be defined statically with the @task decorator"):
-            task(run_after=timezone.now())
-
-    def test_an_option_that_does_not_exist_is_named(self) -> None:
-        with pytest.raises(TypeError, match="max_atempts"):
-            task(max_atempts=3)(tasks.plain_function)
+    @pytest.mark.parametrize(
+        ("options", "error", "words"),
+        [
+            ({"run_after": 5}, TypeError, "run_after cannot be defined statically with the @task decorator"),
+            ({"max_atempts": 3}, TypeError, "max_atempts"),
+            ({"takes_context": True}, InvalidTask, "does not have a first argument of 'context'"),
+            ({"backend": "unknown"}, InvalidTaskBackend, "unknown"),
+            ({"max_lost": 0}, InvalidTask, "max_lost must be a whole number"),
+            ({"delay": 30}, InvalidTask, "delay must be a timedelta"),
+        ],
+        ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+    )
+    def test_an_option_that_cannot_be_declared_is_named(
+        self, options: dict[str, Any], error: type[Exception], words: str
+    ) -> None:
+        with pytest.raises(error, match=words):
+            task(**options)(tasks.plain_function)
 
     @pytest.mark.parametrize("function", [any, tasks.do_nothing, str.upper, "text", None])
     def test_only_functions_of_modules_are_tasks(self, function: Any) -> None:
@@ -72,14 +82,6 @@ class TestDecorator:
             task()(function)
         with pytest.raises(InvalidTask, match="must be defined at a module level"):
             task()(lambda: None)
-
-    def test_a_task_that_takes_the_context_has_it_first(self) -> None:
-        with pytest.raises(InvalidTask, match="does not have a first argument of 'context'"):
-            task(takes_context=True)(tasks.plain_function)  # type: ignore[arg-type]
-
-    def test_an_alias_that_is_not_in_tasks_is_an_error(self) -> None:
-        with pytest.raises(InvalidTaskBackend, match="unknown"):
-            task(backend="unknown")(tasks.plain_function)
 
 
 class TestTask:
@@ -152,27 +154,38 @@ class TestValidation:
         assert tasks.do_nothing.using(priority=priority).priority == priority
 
     @pytest.mark.parametrize(
-        "priority", [-101, 101, 3.1, "5", "high", float("nan"), float("inf"), 10**400, [], object(), 1j]
+        ("changes", "words"),
+        [
+            *(
+                ({"priority": wrong}, "priority must be a whole number between -100 and 100")
+                for wrong in (-101, 101, 3.1, "5", "high", float("nan"), float("inf"), 10**400, [], object(), 1j)
+            ),
+            *(
+                ({"run_after": wrong}, "run_after must be a datetime")
+                for wrong in ("tomorrow", 1_700_000_000, dt.date(2030, 1, 1), dt.time(12))
+            ),
+            ({"run_after": dt.datetime(2030, 1, 1)}, "run_after must be an aware datetime"),  # noqa: DTZ001
+            *(
+                ({"queue_name": wrong}, "cannot be the name of a queue")
+                for wrong in ("", "a\x00b", "\ud800", "q" * 256, 5, b"mail", ["mail"])
+            ),
+            *(
+                ({"max_lost": wrong}, "max_lost must be a whole number from 1 to 32,767, or None for 20")
+                for wrong in (0, -1, 2.0, "3", True, 2**15, [3])
+            ),
+        ],
+        ids=lambda value: ascii(value)[:40] if isinstance(value, dict) else "",
     )
-    def test_other_priorities_are_invalid(self, priority: Any) -> None:
-        with pytest.raises(InvalidTask, match="priority must be a whole number between -100 and 100"):
-            tasks.do_nothing.using(priority=priority)
-
-    @pytest.mark.parametrize("run_after", ["tomorrow", 1_700_000_000, dt.date(2030, 1, 1), dt.time(12)])
-    @pytest.mark.parametrize("use_tz", [True, False])
-    def test_run_after_is_a_time_or_a_delay(self, settings: Settings, run_after: Any, *, use_tz: bool) -> None:
-        settings.USE_TZ = use_tz
-        with pytest.raises(InvalidTask, match="run_after must be a datetime"):
-            tasks.do_nothing.using(run_after=run_after)
-
-    def test_a_naive_time_is_invalid_with_use_tz(self) -> None:
-        with pytest.raises(InvalidTask, match="run_after must be an aware datetime"):
-            tasks.do_nothing.using(run_after=dt.datetime(2030, 1, 1))  # noqa: DTZ001
+    def test_invalid_values_are_refused(self, changes: dict[str, Any], words: str) -> None:
+        with pytest.raises(InvalidTask, match=words):
+            tasks.do_nothing.using(**changes)
 
     def test_a_naive_time_is_valid_without_use_tz(self, settings: Settings) -> None:
         settings.USE_TZ = False
         at = dt.datetime(2030, 1, 1)  # noqa: DTZ001
         assert tasks.do_nothing.using(run_after=at).run_after == at
+        with pytest.raises(InvalidTask, match="run_after must be a datetime"):
+            tasks.do_nothing.using(run_after="tomorrow")
 
     def test_the_queue_must_be_one_of_queues(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["default", "mail"]}}
@@ -188,22 +201,6 @@ class TestValidation:
     @pytest.mark.parametrize("name", ["mail", "a", "é 🍵 with spaces", "q" * 255, "a,b", "'; drop table", "%s"])
     def test_an_empty_list_of_queues_allows_every_name(self, name: str) -> None:
         assert tasks.do_nothing.using(queue_name=name).queue_name == name
-
-    @pytest.mark.parametrize("name", ["", "a\x00b", "\ud800", "q" * 256, 5, b"mail", ["mail"]])
-    def test_a_name_that_cannot_be_stored_is_invalid(self, name: Any) -> None:
-        with pytest.raises(InvalidTask, match="cannot be the name of a queue"):
-            tasks.do_nothing.using(queue_name=name)
-
-    @pytest.mark.parametrize("max_lost", [0, -1, 2.0, "3", True, 2**15, [3]])
-    def test_max_lost_is_a_whole_number_from_1_on(self, max_lost: Any) -> None:
-        with pytest.raises(InvalidTask, match="max_lost must be a whole number from 1 to 32,767, or None for 20"):
-            tasks.do_nothing.using(max_lost=max_lost)
-        with pytest.raises(InvalidTask, match="max_lost"):
-            task(max_lost=max_lost)(tasks.plain_function)
-
-    def test_a_declared_delay_is_a_timedelta(self) -> None:
-        with pytest.raises(InvalidTask, match="delay must be a timedelta"):
-            task(delay=30)(tasks.plain_function)
 
 
 class TestCopies:
@@ -240,6 +237,7 @@ class TestCopies:
             pickle.loads(pickled)  # noqa: S301
 
 
+@pytest.mark.usefixtures("others")
 class TestOnOtherBackends:
     """Projects test on Django's Dummy and Immediate backends what they deploy on ours."""
 
@@ -256,7 +254,6 @@ class TestOnOtherBackends:
             "immediate": {"BACKEND": immediate, "QUEUES": []},
         }
 
-    @pytest.mark.usefixtures("others")
     def test_our_decorator_works_on_django_s_dummy_backend(self) -> None:
         made = task(backend="dummy", max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
         backend = made.get_backend()
@@ -267,42 +264,38 @@ class TestOnOtherBackends:
         assert (result.task.max_attempts, result.args, result.kwargs) == (5, [1], {"a": 2})
         assert made.get_result(result.id) == result
 
-    @pytest.mark.usefixtures("others")
     def test_our_decorator_works_on_django_s_immediate_backend(self) -> None:
         made = task(backend="immediate", max_attempts=3, backoff=tasks.at_once)(tasks.echo.func)
         assert isinstance(made.get_backend(), ImmediateBackend)
         assert made.using(max_attempts=5).enqueue(1).return_value == {"args": [1], "kwargs": {}}
 
-    @pytest.mark.usefixtures("others")
     def test_our_task_may_be_sent_elsewhere(self) -> None:
         assert tasks.echo.using(backend="immediate").enqueue(5).return_value["args"] == [5]
         assert async_to_sync(tasks.echo.using(backend="immediate").aenqueue)(5).return_value["args"] == [5]
 
-    @pytest.mark.usefixtures("others")
     def test_other_backends_refuse_a_delay_like_a_time(self) -> None:
         for run_after in (timezone.now(), dt.timedelta(hours=1)):
             with pytest.raises(InvalidTask, match="Backend does not support run_after"):
                 tasks.echo.using(backend="immediate", run_after=run_after)
 
-    @pytest.mark.usefixtures("others")
     def test_other_backends_refuse_invalid_values_too(self) -> None:
         with pytest.raises(InvalidTask, match="max_attempts"):
             task(backend="dummy", max_attempts=0)(tasks.plain_function)
 
-    @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
-    @pytest.mark.parametrize("name", ["DummyBackend", "ImmediateBackend"])
-    def test_the_stand_in_backends_take_our_options_from_django_s_decorator(
-        self, settings: Settings, name: str
-    ) -> None:
-        settings.TASKS = {"default": {"BACKEND": f"django_pgqueue.stand_ins.{name}"}}
-        made = django_task(max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
-        assert made.enqueue().task == made
 
-    def test_a_backend_with_a_class_of_its_own_keeps_it(self, settings: Settings) -> None:
-        settings.TASKS = {"default": {"BACKEND": "tests.tasks.test_task.ForeignBackend"}}
-        made: object = task(flavour="mint")(tasks.plain_function)
-        assert isinstance(made, ForeignTask)
-        assert (made.flavour, made.priority) == ("mint", 0)
+@pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
+@pytest.mark.parametrize("name", ["DummyBackend", "ImmediateBackend"])
+def test_the_stand_in_backends_take_our_options_from_django_s_decorator(settings: Settings, name: str) -> None:
+    settings.TASKS = {"default": {"BACKEND": f"django_pgqueue.stand_ins.{name}"}}
+    made = django_task(max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
+    assert made.enqueue().task == made
+
+
+def test_a_backend_with_a_class_of_its_own_keeps_it(settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": "tests.tasks.test_task.ForeignBackend"}}
+    made: object = task(flavour="mint")(tasks.plain_function)
+    assert isinstance(made, ForeignTask)
+    assert (made.flavour, made.priority) == ("mint", 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
