@@ -23,7 +23,6 @@ from django_pgqueue.exceptions import (
     UnknownExchange,
 )
 from django_pgqueue.models import Binding, Exchange as ExchangeRow, Message
-from django_pgqueue.queue import Queue
 from django_pgqueue.routing import (
     Exchange,
     Published,
@@ -39,14 +38,9 @@ from django_pgqueue.testing import clock, drain
 from tests.support.fixtures.backend import no_queries
 from tests.support.sessions import concurrently
 from tests.support.site import subscribers
-from tests.support.waiting import wait_until
-from tests.support.watching import asleep
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
-
-    from tests.support.fixtures.consumers import Consume
-    from tests.support.fixtures.workers import Session
 
 pytestmark = pytest.mark.django_db
 
@@ -127,6 +121,9 @@ class TestPublish:
             (lambda: ORDERS.bind("a", queue="x", priority=-101), InvalidMessage),
             (lambda: ORDERS.bind("a", queue="x", max_attempts=0), InvalidMessage),
             (lambda: ORDERS.route("a\x00"), InvalidMessage),
+            (lambda: subscribe("", "#"), InvalidMessage),
+            (lambda: subscribe("orders", "a*"), InvalidPattern),
+            (lambda: subscribe("orders", "x" * 256), InvalidPattern),
         ],
     )
     def test_invalid_arguments_are_refused_before_any_sql(self, wrong: Any, error: type[Exception]) -> None:
@@ -208,11 +205,6 @@ class TestSubscribe:
     def test_a_task_that_cannot_take_both_arguments_is_refused(self) -> None:
         with pytest.raises(InvalidTask, match=r"takes_one is subscribed.*def takes_one\(content, routing_key\)"):
             subscribe("orders", "#")(subscribers.takes_one)
-
-    @pytest.mark.parametrize(("exchange", "pattern"), [("", "#"), ("orders", "a*"), ("orders", "x" * 256)])
-    def test_names_and_patterns_are_validated_at_their_declaration(self, exchange: str, pattern: str) -> None:
-        with pytest.raises(InvalidMessage):
-            subscribe(exchange, pattern)
 
     def test_a_task_that_no_longer_exists_is_not_declared(self, monkeypatch: pytest.MonkeyPatch) -> None:
         subscribe("orders", "#")(subscribers.audit)
@@ -368,20 +360,3 @@ class TestCheck:
         }
         subscribe("orders", "#")(subscribers.audit)
         assert check_bindings(["default"]) == []
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_publish_wakes_listeners_and_workers(consume: Consume, session: Session) -> None:
-    subscribe("orders", "order.#")(subscribers.audit)
-    declare_binding("orders", "order.#", queue="warehouse")
-    qbind()
-    consume()
-    with Queue("warehouse").listen() as messages:
-        published = publish("orders", "order.created", 1)
-        next(messages).ack()
-        wait_until(lambda: not Message.objects.exists(), "both are done")
-        wait_until(lambda: len(asleep()) == 2, "both sleep")
-        published = publish("orders", "order.created", 2)
-        assert len(published) == 2
-        assert next(messages).content == 2
-        wait_until(lambda: Message.objects.count() == 1, "the task has run")

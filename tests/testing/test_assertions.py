@@ -203,11 +203,6 @@ class TestWhatIsSaid:
         with pytest.raises(PgQueueError, match=r"'shop.tasks.send_receipt' is not a task"):
             assert_enqueued(wrong)
 
-    def test_a_backend_without_a_queue_is_named(self, settings: Settings) -> None:
-        settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend", "QUEUES": []}}
-        with pytest.raises(PgQueueError, match="is a DummyBackend: it keeps no jobs in PostgreSQL"):
-            assert_enqueued(note)
-
 
 class InTestCase(TestCase):
     async def test_async(self) -> None:

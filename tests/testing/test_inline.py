@@ -13,7 +13,7 @@ from django.test import TestCase, TransactionTestCase
 
 from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultStatus
-from django_pgqueue.exceptions import PgQueueError, TaskTimeout
+from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, drain, inline
 from tests.support.site import shelf, slow
@@ -103,11 +103,6 @@ class TestInline:
 
         with pytest.raises(ZeroDivisionError):
             enqueue()
-
-    def test_a_backend_that_is_not_ours_is_refused(self, settings: Settings) -> None:
-        settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend", "QUEUES": []}}
-        with pytest.raises(PgQueueError, match="DummyBackend: it keeps no jobs in PostgreSQL"), inline():
-            pass
 
     def test_inline_can_be_a_setting(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.InlineBackend", "QUEUES": []}}
