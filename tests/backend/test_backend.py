@@ -270,7 +270,7 @@ class TestRunAfter:
 class TestTransactions:
     @pytest.fixture
     def seen(self, stranger: psycopg.Connection[Any]) -> Any:
-        """How many messages somebody else sees."""
+        """Number of messages that somebody else sees."""
         return lambda: stranger.execute("select count(*) from pgqueue_message").fetchone()[0]  # type: ignore[index]
 
     def test_a_message_commits_with_its_transaction(self, seen: Any) -> None:

@@ -6,7 +6,6 @@ from importlib import import_module
 from types import ModuleType
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from django_pgqueue import compat
@@ -57,13 +56,3 @@ def test_a_missing_error_class_is_reported_by_name(name: str) -> None:
 def test_the_backends_for_tests_are_django_s_own() -> None:
     assert compat.DummyBackend is import_string(DUMMY)
     assert compat.ImmediateBackend is import_string(IMMEDIATE)
-
-
-def test_the_statuses_are_the_documented_ones() -> None:
-    assert [status.value for status in compat.TaskResultStatus] == ["READY", "RUNNING", "FAILED", "SUCCESSFUL"]
-
-
-def test_the_errors_are_related_as_documented() -> None:
-    for error in (compat.InvalidTask, compat.TaskResultDoesNotExist, compat.TaskResultMismatch):
-        assert issubclass(error, compat.TaskException)
-    assert issubclass(compat.InvalidTaskBackend, ImproperlyConfigured)

@@ -1,4 +1,4 @@
-"""What the docstrings show is run."""
+"""Examples in docstrings are run."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TaskError: Any = import_string(f"{PACKAGE}.base.TaskError")
 
 
 def run(result: Any) -> Any:
-    """What a worker makes of it."""
+    """Result after a worker's turn."""
     drain()
     result.refresh()
     return result

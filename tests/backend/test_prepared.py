@@ -1,4 +1,4 @@
-"""Where Django prepares its statements, which the documentation advises to those who enqueue much one by one."""
+"""Statements that Django prepares, as the documentation advises to those who enqueue much one by one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a type checker says of tasks: the arguments and results are those of the function.
+"""Tasks in the eyes of a type checker: the arguments and results are those of the function.
 
 mypy comes with the dependency group ``lint``; the lint step of tests/ci.py runs this module.
 """

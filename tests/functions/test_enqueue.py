@@ -48,25 +48,12 @@ def test_a_message_is_enqueued_by_the_function_that_it_needs_with_only_the_neede
     assert Message.objects.get().pk == created.id
 
 
-@pytest.mark.django_db
-def test_a_message_that_holds_the_key_is_not_new() -> None:
-    first, second = (functions.enqueue(connection, NewMessage(content="1", unique=KEY)) for _ in range(2))
-    assert (first.id, second.is_new) == (second.id, False)
-
-
 @pytest.mark.parametrize(
     "message", [NewMessage(content="1", when=Delay(5)), NewMessage(content="1", after=After((1,)))]
 )
 def test_a_message_for_single_enqueue_is_refused_in_a_bulk(message: NewMessage) -> None:
     with pytest.raises(ValueError, match="can only be enqueued alone"):
         functions.enqueue_many(connection, [message])
-
-
-@pytest.mark.django_db
-def test_queues_with_waiting_messages_are_named_in_order() -> None:
-    for queue in ("mail", "default", "mail"):
-        functions.enqueue(connection, NewMessage(content="{}", queue=queue))
-    assert functions.message_queues(connection) == ["default", "mail"]
 
 
 @pytest.mark.django_db

@@ -86,7 +86,7 @@ def held() -> int:
 
 @pytest.fixture
 def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes to a sleeper comes by notification."""
+    """Sleepers are woken by notifications alone."""
     monkeypatch.setattr(polling, "POLL_SECONDS", 3600.0)
 
 
@@ -330,14 +330,6 @@ def test_the_locks_of_others_are_renewed_while_one_is_acked_in_an_open_transacti
             wait_until(lambda before=before: unlock_at() != before, "the other lock is renewed")  # type: ignore[misc]
     second.ack()
     assert Attempt.objects.filter(status="succeeded").count() == 2
-
-
-def test_a_broken_ack_keeps_the_message(ears: Any) -> None:
-    MAIL.send("x")
-    message = ears().next()
-    with pytest.raises(ValueError, match="result"):
-        message.ack(result=object())
-    message.ack()
 
 
 def test_the_connection_of_the_caller_stays_usable(ears: Any) -> None:

@@ -50,7 +50,7 @@ PATH = "tests.support.site.subscribers"
 
 @pytest.fixture(autouse=True)
 def nothing_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other modules of the tests declare is no matter here."""
+    """Declarations of other modules of the tests are no matter here."""
     monkeypatch.setattr(DECLARED, "exchanges", set())
     monkeypatch.setattr(DECLARED, "bindings", {})
     monkeypatch.setattr(DECLARED, "subscriptions", {})

@@ -1,4 +1,4 @@
-"""Whether the arguments of a message fit a task is known before it begins."""
+"""Arguments of a message: that they fit a task is known before it begins."""
 
 from __future__ import annotations
 

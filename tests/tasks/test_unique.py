@@ -45,7 +45,7 @@ def run(job: Any, *arguments: Any) -> AnyTaskResult:
 
 
 def waiting(session: Session) -> bool:
-    """Whether a transaction waits for another one."""
+    """Tells whether a transaction waits for another one."""
     return bool(
         session.rows("""
             select pid from pg_stat_activity
@@ -172,7 +172,7 @@ class TestRaces:
     def enqueue_many(
         self, on_conflict: str, numbers: Sequence[int], on_progress: Callable[[int], None] | None = None
     ) -> int:
-        """How many, in a thread of its own; 0 if others hold their keys."""
+        """Their number, in a thread of its own; 0 if others hold their keys."""
         try:
             return enqueue_many(jobs.once_an_order.using(on_conflict=on_conflict), numbers, on_progress=on_progress)
         except DuplicateMessage:

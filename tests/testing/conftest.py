@@ -1,6 +1,5 @@
-"""Workers, and somebody else's connection."""
+"""Somebody else's connection."""
 
-from tests.support.fixtures.backend import fresh_registry, stranger
-from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
+from tests.support.fixtures.backend import stranger
 
-__all__ = ["consume", "diary", "effects", "environment", "fresh_registry", "rows", "session", "start", "stranger"]
+__all__ = ["stranger"]

@@ -21,7 +21,7 @@ transactional = pytest.mark.django_db(transaction=True)
 
 
 def line_of(code: str, *, after: int = 0) -> str:
-    """Where the handlers have a line, as reports name it."""
+    """Place of a line of the handlers, as reports name it."""
     lines = Path(crash_tasks.__file__).read_text(encoding="utf-8").splitlines()
     [number] = [n for n, line in enumerate(lines, 1) if code in line]
     return f"{FILE}:{number + after}"

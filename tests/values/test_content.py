@@ -1,4 +1,4 @@
-"""What may be stored as JSON: it comes back equal, or it is refused before any SQL."""
+"""Values as JSON: they come back equal, or they are refused before any SQL."""
 
 from __future__ import annotations
 
@@ -218,13 +218,6 @@ def test_a_refused_value_is_named_with_its_place_and_nothing_is_lost(name: str) 
     messages = Queue("mail").receive_many(10)
     assert [message.content for message in messages] == ["before", "after"]
     assert messages[0].id == kept
-
-
-def test_a_refusal_is_an_instance_of_the_error_of_django_and_python() -> None:
-    with pytest.raises(TypeError):
-        content.normalize(object())
-    with pytest.raises(ValueError, match="object"):
-        content.normalize(object())
 
 
 def test_a_long_value_is_shown_in_part() -> None:
