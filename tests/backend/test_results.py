@@ -61,7 +61,7 @@ GET_RESULT: dict[str, Callable[[Any], AnyTaskResult]] = {
 }
 
 
-MALFORMED = [
+MALFORMED: list[Any] = [
     *[None, True, 1.0, b"1", [], "", " 1", "1 ", "1\n", "\x00", "\ud800", "\uff19", "\u0663", "'; drop table"],
     *["abc", "-1", "+1", "1.0", "1e3", "01", "0", "0x1", "1_000", "5b4f9ac8-9f0a-4d6c-8a5e-6d3c5d2f1f6a"],
     *(str(2**63), *("9" * digits for digits in (19, 20, 64, 5000))),
@@ -227,9 +227,9 @@ class TestRefresh:
     def test_a_result_is_as_old_as_it_is_until_it_is_refreshed(self, refresh: Callable[[AnyTaskResult], None]) -> None:
         result = tasks.do_nothing.enqueue()
         testing.drain()
-        assert result.is_finished is False
+        before = result.is_finished
         refresh(result)
-        assert result.is_finished is True
+        assert (before, result.is_finished) == (False, True)
         assert result == tasks.do_nothing.get_result(result.id)
 
 

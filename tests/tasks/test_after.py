@@ -137,7 +137,7 @@ def test_a_check_that_is_not_due_does_not_run() -> None:
     with clock() as now:
         first = note.using(run_after=timedelta(days=1)).enqueue("first")
         second = note.using(after=[first]).enqueue("second")
-        checks = []
+        checks: list[Any] = []
         for _ in range(3):
             assert functions.message_settle(connection) == 0
             checks.append(Message.objects.get(pk=second.id).checks)

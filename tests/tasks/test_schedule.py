@@ -284,7 +284,10 @@ def test_a_rule_has_a_description(rule: Rule, words: str) -> None:
         ),
         (partial(every, dt.timedelta()), "at least a millisecond, not 0 ms"),
         (partial(every, -HOUR), "not -3600000 ms"),
-        *((partial(every, wrong), repr(wrong)) for wrong in (dt.timedelta(microseconds=1500), 60, "1 hour", None)),
+        *(
+            (partial(every, wrong), repr(wrong))  # type: ignore[arg-type]
+            for wrong in (dt.timedelta(microseconds=1500), 60, "1 hour", None)
+        ),
         (partial(Rule, interval_ms=86_400_000 * 10**9), "86400000000000000 ms' is never due"),
         (partial(Rule, cron="* * * * *", interval_ms=1000), "either a cron expression or an interval"),
         (Rule, "either a cron expression or an interval"),

@@ -185,7 +185,7 @@ class TestValidation:
         at = dt.datetime(2030, 1, 1)  # noqa: DTZ001
         assert tasks.do_nothing.using(run_after=at).run_after == at
         with pytest.raises(InvalidTask, match="run_after must be a datetime"):
-            tasks.do_nothing.using(run_after="tomorrow")
+            tasks.do_nothing.using(run_after="tomorrow")  # type: ignore[arg-type]
 
     def test_the_queue_must_be_one_of_queues(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": ["default", "mail"]}}

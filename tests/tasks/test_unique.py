@@ -209,8 +209,8 @@ class TestRaces:
             wait_until(lambda: done, "the large one holds keys")
             return self.enqueue_many(on_conflict, [large[-1], large[0]])
 
-        counts = concurrently([partial(self.enqueue_many, on_conflict, large, meet), enqueue_small])
-        assert counts == [20, 0 if on_conflict == "raise" else 2]
+        actions: list[Callable[[], int]] = [partial(self.enqueue_many, on_conflict, large, meet), enqueue_small]
+        assert concurrently(actions) == [20, 0 if on_conflict == "raise" else 2]
         assert Message.objects.count() == 20
 
 
