@@ -539,3 +539,21 @@ def somebody_listens() -> None:
 def send(content: Any) -> None:
     MAIL.send(content)
     connection.close()
+
+
+def test_the_messages_of_a_dead_consumer_return_when_their_locks_run_out(
+    ears: Any, environment: dict[str, str]
+) -> None:
+    sent = MAIL.send_many([1, 2, 3])
+    with subprocess.Popen([sys.executable, "-c", CONSUMER], env=environment, stdout=subprocess.PIPE) as consumer:
+        assert consumer.stdout is not None
+        assert int(consumer.stdout.readline()) == sent[0]
+        consumer.kill()
+    ear = ears()
+    attempts = {}
+    for _ in sent:
+        message = ear.next()
+        attempts[message.id] = message.attempt
+        message.ack()
+    assert attempts == {sent[0]: 2, sent[1]: 2, sent[2]: 1}
+    assert set(Attempt.objects.filter(status="lost").values_list("message_id", flat=True)) == set(sent[:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.support.fixtures.sessions import connect, sessions, test_database
 from tests.support.sessions import NOON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.support.fixtures.sessions import Connect
 
@@ -344,3 +345,50 @@ def test_a_receive_in_a_transaction_blocks_no_other_channel(connect: Connect, ar
         held = taken()
         rest = [message.content for message in other.dequeue(100)]
     assert sorted([held.content, *rest]) == list(range(20))
+
+
+@contextmanager
+def rolled_back() -> Iterator[None]:
+    """A transaction, or a savepoint in one, that ends with an error."""
+    with suppress(OrderRefusedError), transaction.atomic():
+        yield
+        raise OrderRefusedError
+
+
+class OrderRefusedError(Exception):
+    pass
+
+
+@committed
+def test_a_message_that_is_rolled_back_was_never_sent(connect: Connect) -> None:
+    with rolled_back():
+        MAIL.send("receipt")
+        MAIL.send_many(["copy", "copy"])
+    assert MAIL.receive() is None
+    assert connect().history() == []
+
+
+@committed
+def test_a_receive_that_is_rolled_back_counts_no_attempt() -> None:
+    MAIL.send("x")
+    with rolled_back():
+        assert taken().attempt == 1
+    assert taken().attempt == 1
+
+
+@committed
+def test_a_lost_attempt_rolls_back_the_writes_of_its_work(connect: Connect) -> None:
+    MAIL.send("sign up anna")
+    with clock() as now:
+        lost = taken(lock_seconds=1)
+        now.advance(dt.timedelta(seconds=1))
+        taken()
+
+    @transaction.atomic
+    def work() -> None:
+        User.objects.create(username="anna")
+        lost.complete()
+
+    with pytest.raises(AttemptLost):
+        work()
+    assert not User.objects.exists()

@@ -313,6 +313,13 @@ def with_a_key_that_can_not_be_made() -> None:
 # Cancelling
 
 
+@task(unique_key="held")
+def hold_the_key(word: str) -> None:
+    diary = Diary.of_this_process()
+    diary.write(word)
+    diary.wait_for(word)
+
+
 @task(takes_context=True)
 def wait_for_a_request(context: Context, then: str = "raise_if_cancelled") -> str:
     """Looks often whether somebody wants it to stop, and then does what it was told."""
