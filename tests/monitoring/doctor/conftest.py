@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from django_pgqueue.monitoring.doctor import Finding, Subject
 from django_pgqueue.monitoring.doctor.examination import Check, looked
 from tests.support.address import conninfo
+from tests.support.fixtures.admin import sql
 from tests.support.fixtures.consumers import consume
 from tests.support.fixtures.workers import diary, rows, session
 
@@ -20,15 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["consume", "diary", "rows", "session"]
 
 
-class Find(Protocol):
-    def __call__(self, name: str, look: Callable[[Subject], Any], **values: Any) -> list[Finding]: ...
-
-
-@pytest.fixture
-def find(db: None) -> Find:
+class Find:
     """The findings of a name, with these values, of one check; it must have been able to look."""
 
-    def find(name: str, look: Callable[[Subject], Any], **values: Any) -> list[Finding]:
+    def __call__(self, name: str, look: Callable[[Subject], Any], **values: Any) -> list[Finding]:
         found = looked(Check(name, look), Subject("default"))
         assert [finding.found for finding in found if finding.name == "could-not-look" != name] == []
         return [
@@ -37,7 +33,19 @@ def find(db: None) -> Find:
             if finding.name == name and all(finding.values.get(key) == value for key, value in values.items())
         ]
 
-    return find
+    def only(self, name: str, look: Callable[[Subject], Any], **values: Any) -> Finding:
+        [finding] = self(name, look, **values)
+        return finding
+
+    def cured(self, found: Finding, look: Callable[[Subject], Any], **values: Any) -> None:
+        """Runs the command of a finding: the check finds it no more."""
+        sql(found.command)
+        assert self(found.name, look, **values) == []
+
+
+@pytest.fixture
+def find(db: None) -> Find:
+    return Find()
 
 
 @pytest.fixture

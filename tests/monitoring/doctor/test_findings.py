@@ -64,7 +64,6 @@ if TYPE_CHECKING:
 
 NOW_GONE = dt.timedelta(seconds=-1)
 """An age that everything has."""
-OURS = "tests.monitoring.doctor.test_findings"
 BACKEND = "django_pgqueue.backend.PgQueueBackend"
 
 
@@ -87,14 +86,14 @@ def test_old_transaction(find: Find, another: Another, monkeypatch: pytest.Monke
     pid = session.info.backend_pid
     assert find("old-transaction", snapshots.transactions, pid=pid) == [], "it is young"
     monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
-    found = only(find("old-transaction", snapshots.transactions, pid=pid))
+    found = find.only("old-transaction", snapshots.transactions, pid=pid)
     assert found.severity is Severity.WARNING
     assert f"session {pid} (a long report, user " in found.found
     assert "idle in transaction) has been open for" in found.found
     assert "select 'what it did' from pg_class" in found.found
     assert found.command == f"select pg_terminate_backend({pid});"
     monkeypatch.setattr(snapshots, "VERY_OLD", NOW_GONE)
-    assert only(find("old-transaction", snapshots.transactions, pid=pid)).severity is Severity.ERROR
+    assert find.only("old-transaction", snapshots.transactions, pid=pid).severity is Severity.ERROR
     sql(found.command)
     wait_until(lambda: not find("old-transaction", snapshots.transactions, pid=pid), "the command ends it")
 
@@ -107,7 +106,7 @@ def test_prepared_transaction(find: Find, another: Another, monkeypatch: pytest.
     session.execute("begin")
     session.execute("insert into pgqueue_queue (name) values ('half done')")
     session.execute("prepare transaction 'it''s forgotten'")
-    found = only(find("prepared-transaction", snapshots.prepared_transactions, gid="it's forgotten"))
+    found = find.only("prepared-transaction", snapshots.prepared_transactions, gid="it's forgotten")
     assert found.command == "rollback prepared 'it''s forgotten';"
     session.execute(found.command)
     assert find("prepared-transaction", snapshots.prepared_transactions) == []
@@ -182,7 +181,7 @@ def test_limited_sight(find: Find, db: None) -> None:
     assert find("limited-sight", snapshots.sight) == []
     sql("create role pgqueue_test_blind")
     sql("set local role pgqueue_test_blind")
-    assert only(find("limited-sight", snapshots.sight)).command == "grant pg_read_all_stats to pgqueue_test_blind;"
+    assert find.only("limited-sight", snapshots.sight).command == "grant pg_read_all_stats to pgqueue_test_blind;"
 
 
 # Tables
@@ -194,17 +193,16 @@ def test_unanalysed_table(find: Find, another: Another) -> None:
         f"insert into {name} (hour, queue, error_class, attempts) select now(), 'q', repeat('x', 99), 1 "
         "from generate_series(1, 10000)"
     )
-    found = only(find("unanalysed-table", tables.unanalysed, table=name))
+    found = find.only("unanalysed-table", tables.unanalysed, table=name)
     assert re.search(rf"{name} has \d\.\d MB and has never been analysed", found.found)
-    sql(found.command)
-    assert find("unanalysed-table", tables.unanalysed, table=name) == []
+    find.cured(found, tables.unanalysed, table=name)
     sql(f"truncate {name}")
     sql(f"vacuum {name}")
 
 
 @pytest.fixture
 def emptied(another: Another, monkeypatch: pytest.MonkeyPatch) -> psycopg.Connection[Any]:
-    """Of many messages one is left, the last one."""
+    """A table of many messages, of which the last one is left."""
     monkeypatch.setattr(bloat, "LARGE_BYTES", 200_000)
     monkeypatch.setattr(bloat, "MANY_DEAD", 10_000)
     session = another()
@@ -249,7 +247,7 @@ def test_invalid_index(find: Find, another: Another) -> None:
     with pytest.raises(psycopg.errors.UniqueViolation):
         session.execute("create unique index concurrently pgqueue_doctor_test_ix on pgqueue_message (queue)")
     try:
-        found = only(find("invalid-index", tables.invalid_indexes))
+        found = find.only("invalid-index", tables.invalid_indexes)
         assert found.values["index"] == "pgqueue_doctor_test_ix"
         session.execute("delete from pgqueue_message")
         session.execute(found.command)
@@ -263,11 +261,11 @@ def test_sequence_near_end(find: Find, db: None) -> None:
     [[last]] = sql("select last_value from pgqueue_message_id_seq")
     try:
         sql("select setval('pgqueue_message_id_seq', 8000000000000000000)")
-        found = only(find("sequence-near-end", tables.sequences))
+        found = find.only("sequence-near-end", tables.sequences)
         assert "(86.7%)" in found.found
         assert found.severity is Severity.WARNING
         sql("select setval('pgqueue_message_id_seq', 9200000000000000000)")
-        assert only(find("sequence-near-end", tables.sequences)).severity is Severity.ERROR
+        assert find.only("sequence-near-end", tables.sequences).severity is Severity.ERROR
         sql(found.command)
         assert find("sequence-near-end", tables.sequences) == []
     finally:  # no rollback does it
@@ -285,7 +283,7 @@ def test_wraparound(find: Find, another: Another, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tables, "VERY_OLD_XIDS", 1_000_000_000)
     with monkeypatch.context() as all_of_them:
         all_of_them.setattr(tables, "FROZEN", tables.FROZEN.replace("limit 5", ""))
-        found = only(find("wraparound", tables.wraparound, table="pgqueue_ledger"))
+        found = find.only("wraparound", tables.wraparound, table="pgqueue_ledger")
     assert found.command == "vacuum (freeze, verbose) pgqueue_ledger;"
 
 
@@ -302,14 +300,13 @@ def partition(days: int) -> str:
 def test_missing_partition(find: Find, db: None) -> None:
     assert find("missing-partition", history.partitions) == []
     sql(f"drop table {partition(1)}")
-    assert only(find("missing-partition", history.partitions)).severity is Severity.WARNING
+    assert find.only("missing-partition", history.partitions).severity is Severity.WARNING
     sql(f"alter table pgqueue_attempt detach partition {partition(0)}")
     sql(f"drop table {partition(0)}")
     today, _ = find("missing-partition", history.partitions)
     assert "no partition for today, " in today.found
     assert today.severity is Severity.ERROR
-    sql(today.command)
-    assert find("missing-partition", history.partitions) == []
+    find.cured(today, history.partitions)
 
 
 def test_default_partition(find: Find, db: None) -> None:
@@ -319,17 +316,16 @@ def test_default_partition(find: Find, db: None) -> None:
         "status, queue) select 1, 0, day, day, 1, 0, true, 'succeeded', 'q' "
         "from unnest(array['2020-02-03', '2020-02-05']::timestamptz[]) day"
     )
-    found = only(find("default-partition", history.default_partition))
+    found = find.only("default-partition", history.default_partition)
     assert "has 2 attempts, which ended from 2020-02-03 to 2020-02-05" in found.found
-    sql(found.command)
-    assert find("default-partition", history.default_partition) == []
+    find.cured(found, history.default_partition)
 
 
 def test_history_overdue(find: Find, db: None, settings: Settings) -> None:
     sql("select pgqueue_attempt_partition((pgqueue_clock() at time zone 'UTC')::date - 31)")
     assert find("history-overdue", history.overdue) == [], "it is about to be dropped"
     sql("select pgqueue_attempt_partition('2020-02-03')")
-    found = only(find("history-overdue", history.overdue))
+    found = find.only("history-overdue", history.overdue)
     assert re.search(r"1 day of history \(\d+ kB, from 2020-02-03 on\) are older than HISTORY_DAYS, 30", found.found)
     settings.TASKS = {"default": {"BACKEND": BACKEND, "OPTIONS": {"HISTORY_DAYS": None}}}
     assert find("history-overdue", history.overdue) == [], "it is kept for ever"
@@ -346,10 +342,9 @@ def test_dead_worker(find: Find, db: None) -> None:
     sign_in("a listener", tasks=False)
     assert find("dead-worker", workers.dead_workers) == []
     sql("update pgqueue_worker set seen_at = seen_at - interval '5 min'")
-    found = only(find("dead-worker", workers.dead_workers))
+    found = find.only("dead-worker", workers.dead_workers)
     assert "Worker it's dead (pid 77 on web7) has not renewed its row for 5 min" in found.found
-    sql(found.command)
-    assert find("dead-worker", workers.dead_workers) == []
+    find.cured(found, workers.dead_workers)
 
 
 def test_no_worker(find: Find, db: None) -> None:
@@ -361,7 +356,7 @@ def test_no_worker(find: Find, db: None) -> None:
     send(queue="later", delay_ms=3_600_000)
     send(queue="paused")
     functions.queue_pause(connection, "paused", by=None)
-    found = only(find("no-worker", workers.idle_queues))
+    found = find.only("no-worker", workers.idle_queues)
     assert "No worker serves the queue 'a b': 2 are ready, the oldest for " in found.found
     assert found.command == "python manage.py qworker --queues 'a b'"
 
@@ -373,7 +368,7 @@ def test_expired_messages(find: Find, db: None) -> None:
     functions.queue_pause(connection, "paused", by=None)
     assert find("expired-messages", workers.expired_messages) == [], "somebody may be about to take it over"
     sql("update pgqueue_message set unlock_at = unlock_at - 660000")
-    found = only(find("expired-messages", workers.expired_messages))
+    found = find.only("expired-messages", workers.expired_messages)
     assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
 
 
@@ -394,12 +389,12 @@ def test_worker_problem(find: Find, db: None) -> None:
 
 
 def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consume: Consume) -> None:
-    """What a real worker says when its look at messages that wait for others fails."""
+    """A real worker reports that its look at messages that wait for others fails."""
     session.rows("alter function pgqueue_message_settle rename to pgqueue_message_settle_away")
     try:
         consume()
         wait_until(lambda: find("worker-problem", workers.worker_problems), "it says so")
-        found = only(find("worker-problem", workers.worker_problems))
+        found = find.only("worker-problem", workers.worker_problems)
         assert "dependencies: function pgqueue_message_settle" in found.found
     finally:
         session.rows("alter function pgqueue_message_settle_away rename to pgqueue_message_settle")
@@ -415,10 +410,9 @@ def test_paused_queue(find: Find, db: None) -> None:
     send(queue="later", delay_ms=3_600_000)
     assert find("paused-queue", workers.idle_queues) == [], "a day is not over"
     sql("update pgqueue_queue set paused_at = paused_at - interval '30 hours' where name <> 'fresh'")
-    found = only(find("paused-queue", workers.idle_queues))
+    found = find.only("paused-queue", workers.idle_queues)
     assert found.found == "The queue 'mail' was paused 1 d ago by ada, and 2 are ready in it."
-    sql(found.command)
-    assert find("paused-queue", workers.idle_queues) == []
+    find.cured(found, workers.idle_queues)
 
 
 def test_long_held(find: Find, db: None) -> None:
@@ -444,10 +438,9 @@ def test_overdue_look(find: Find, db: None) -> None:
     sql("select pgqueue_message_create_after(array[%s], '1')", first)
     assert find("overdue-look", workers.overdue_looks) == []
     sql("update pgqueue_message set check_at = check_at - 600000 where check_at is not null")
-    found = only(find("overdue-look", workers.overdue_looks))
+    found = find.only("overdue-look", workers.overdue_looks)
     assert "1 check is due of messages that wait for others, the first for 10 min" in found.found
-    sql(found.command)
-    assert find("overdue-look", workers.overdue_looks) == []
+    find.cured(found, workers.overdue_looks)
     sql("insert into pgqueue_ended (message_id, look_at) values (%s, pgqueue_now() - 300000)", first)
     assert len(find("overdue-look", workers.overdue_looks)) == 1
 
@@ -473,7 +466,7 @@ def test_failing_schedule(find: Find, db: None) -> None:
     fired("good", 4, ends=complete)
     assert find("failing-schedule", schedules.failing) == [], "twice may be bad luck"
     fired("bad", 1, ends=lambda message: fail(message, KeyError("secret")))
-    found = only(find("failing-schedule", schedules.failing))
+    found = find.only("failing-schedule", schedules.failing)
     assert found.found == (
         "The last 3 jobs of the schedule 'bad' (shop.tasks.report) that ended have failed, the last one with "
         "builtins.KeyError."
@@ -493,7 +486,7 @@ def test_schedule_versions(find: Find, db: None) -> None:
         declared = "select pgqueue_schedule_declare('s', 't.t', 9, p_interval_ms => %s, p_worker => %s)"
         sql(declared, interval, worker)
         sql("select pgqueue_schedule_declare('same', 't.t', 9, p_interval_ms => 5, p_worker => %s)", worker)
-    found = only(find("schedule-versions", schedules.versions))
+    found = find.only("schedule-versions", schedules.versions)
     assert found.found == ("Workers that are alive declare the schedule 's' differently: 2 as new-1, 1 as old.")
 
 
@@ -509,7 +502,7 @@ def test_poison_job(find: Find, db: None) -> None:
             )
         if times == 0:
             sql("delete from pgqueue_message where id = %s", innocent)
-    found = only(find("poison-job", workers.poison_jobs))
+    found = find.only("poison-job", workers.poison_jobs)
     assert "while they ran the task shop.tasks.crash: up to 3 times for one job, 1 job in the last day" in found.found
     assert found.values["newest"] == poison
     sql(found.command)
@@ -535,12 +528,11 @@ def test_parked_messages(find: Find, db: None) -> None:
     send(task="shop.tasks.new")
     [held] = claim()
     functions.message_park(connection, [(held, "no such task")], worker=held.worker)
-    found = only(find("parked-messages", workers.parked_messages))
+    found = find.only("parked-messages", workers.parked_messages)
     assert "1 of shop.tasks.new in the queue default waits for a worker that knows the task" in found.found
     assert "no such task" in found.found
     assert found.values["messages"] == 1
-    sql(found.command)
-    assert find("parked-messages", workers.parked_messages) == []
+    find.cured(found, workers.parked_messages)
 
 
 def test_a_misspelled_task_is_found_beside_many_old_ones(find: Find, db: None) -> None:
@@ -568,10 +560,9 @@ def test_channel_count(find: Find, db: None) -> None:
     sql("alter table pgqueue_message disable trigger pgqueue_message_lane_delete")
     sql("delete from pgqueue_message where id = %s", held[1].id)
     sql("alter table pgqueue_message enable trigger pgqueue_message_lane_delete")
-    found = only(find("channel-count", workers.miscounted_channels))
+    found = find.only("channel-count", workers.miscounted_channels)
     assert "The channel 'acme' counts 2 running messages, but has 1." in found.found
-    sql(found.command)
-    assert find("channel-count", workers.miscounted_channels) == []
+    find.cured(found, workers.miscounted_channels)
 
 
 # What is installed
@@ -591,7 +582,7 @@ def test_a_clock_that_any_session_can_set_is_found(find: Find, db: None) -> None
 def test_strayed_functions(find: Find, db: None) -> None:
     assert find("strayed-functions", installation.pins) == []
     sql("alter schema public rename to shop; set local search_path = shop")
-    found = only(find("strayed-functions", installation.pins))
+    found = find.only("strayed-functions", installation.pins)
     assert "functions of the queue in the schema shop search" in found.found
     assert found.command == "psql -f sql/repin.sql"
     [error] = check_pins(databases=["default"])
@@ -604,7 +595,7 @@ def test_strayed_functions(find: Find, db: None) -> None:
 
 def test_unapplied_migration(find: Find, db: None) -> None:
     sql("delete from django_migrations where app = 'django_pgqueue'")
-    found = only(find("unapplied-migration", installation.migrations))
+    found = find.only("unapplied-migration", installation.migrations)
     assert "lacks the migrations 0001_initial" in found.found
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
@@ -612,7 +603,7 @@ def test_unapplied_migration(find: Find, db: None) -> None:
 def test_outdated_queue(find: Find, db: None) -> None:
     assert find("outdated-queue", installation.release) == []
     sql("drop function pgqueue_version()")
-    found = only(find("outdated-queue", installation.release))
+    found = find.only("outdated-queue", installation.release)
     assert f"has the queue of {sql_files.FIRST}; this code has that of {functions.needed()}." in found.found
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
@@ -622,7 +613,7 @@ def test_newer_queue(find: Find, db: None) -> None:
     assert find("missing-table", installation.parts) != []
     assert find("newer-queue", installation.release) == []
     sql(sql_files.current("pgqueue_version").replace(functions.needed(), "99.0.0"))
-    assert "has the queue of 99.0.0" in only(find("newer-queue", installation.release)).found
+    assert "has the queue of 99.0.0" in find.only("newer-queue", installation.release).found
     assert find("missing-table", installation.parts) == []
 
 
@@ -655,7 +646,7 @@ def test_changed_table(find: Find, db: None) -> None:
 
 def test_missing_function(find: Find, db: None) -> None:
     sql("drop function pgqueue_queue_pause(text, text)")
-    found = only(find("missing-function", installation.parts))
+    found = find.only("missing-function", installation.parts)
     assert found.found == "There is no function pgqueue_queue_pause(text,text)."
     assert found.command == "psql -f sql/queue/pgqueue_queue_pause.sql"
 
@@ -678,14 +669,14 @@ def test_changed_function(find: Find, fixed_clock: object) -> None:
 def test_a_changed_function_is_reported_with_its_line(find: Find, fixed_clock: object) -> None:
     [[text]] = sql("select pg_get_functiondef('pgqueue_worker_wake'::regproc)")
     sql(text.replace("group by w.tasks", "group by 1").replace("%", "%%"))
-    found = only(find("changed-function", installation.parts))
+    found = find.only("changed-function", installation.parts)
     assert "'group by 1' instead of 'group by w.tasks'" in found.found
     assert found.command == "psql -f sql/worker/pgqueue_worker_wake.sql"
 
 
 def test_unknown_function(find: Find, db: None) -> None:
     sql("create function pgqueue_of_ours() returns integer language sql as 'select 1'")
-    assert only(find("unknown-function", installation.parts)).values["function"] == "pgqueue_of_ours()"
+    assert find.only("unknown-function", installation.parts).values["function"] == "pgqueue_of_ours()"
 
 
 def test_missing_index(find: Find, db: None) -> None:
@@ -724,19 +715,18 @@ def test_missing_trigger(find: Find, db: None) -> None:
 def test_settings_of_the_server(find: Find, db: None, kind: str, setting: str) -> None:
     if sql(f"show {setting}") != [("off",)]:
         pytest.skip(f"the server has {setting} on, and it cannot be switched off for a test")
-    assert f"alter system set {setting} = on;" in only(find(kind, server.settings)).command
+    assert f"alter system set {setting} = on;" in find.only(kind, server.settings).command
 
 
 def test_autovacuum_that_is_off_for_a_table(find: Find, db: None) -> None:
     sql("alter table pgqueue_message set (autovacuum_enabled = off)")
-    found = only(find("autovacuum-off", server.settings, table="pgqueue_message"))
-    sql(found.command)
-    assert find("autovacuum-off", server.settings, table="pgqueue_message") == []
+    found = find.only("autovacuum-off", server.settings, table="pgqueue_message")
+    find.cured(found, server.settings, table="pgqueue_message")
 
 
 @pytest.fixture
 def beginning_with(transactional_db: None) -> Iterator[Callable[[str, str], None]]:
-    """What sessions in this database begin with."""
+    """Changes a setting for the next sessions in this database."""
     name = connection.ops.quote_name(connection.settings_dict["NAME"])
 
     def begin(setting: str, value: str) -> None:
@@ -749,31 +739,25 @@ def beginning_with(transactional_db: None) -> Iterator[Callable[[str, str], None
 
 
 @pytest.mark.parametrize(
-    ("kind", "setting", "value"),
+    ("kind", "setting", "values"),
     [
-        ("track-counts-off", "track_counts", "off"),
-        ("synchronous-commit-off", "synchronous_commit", "off"),
-        ("statement-timeout", "statement_timeout", "'5s'"),
-        ("transaction-timeout", "transaction_timeout", "'50s'"),
+        ("track-counts-off", "track_counts", ("on", "off")),
+        ("synchronous-commit-off", "synchronous_commit", ("on", "off")),
+        ("statement-timeout", "statement_timeout", ("0", "'5s'")),
+        ("transaction-timeout", "transaction_timeout", ("0", "'50s'")),
+        ("idle-transactions", "idle_in_transaction_session_timeout", ("'5min'", "0")),
     ],
 )
 def test_settings_of_the_database(
-    find: Find, beginning_with: Callable[[str, str], None], kind: str, setting: str, value: str
+    find: Find, beginning_with: Callable[[str, str], None], kind: str, setting: str, values: tuple[str, str]
 ) -> None:
     if setting == "transaction_timeout" and version() < 170000:
         pytest.skip("PostgreSQL has it from 17 on")
-    good = {"track_counts": "on", "synchronous_commit": "on"}.get(setting, "0")
+    good, bad = values
     beginning_with(setting, good)
     assert find(kind, server.settings) == []
-    beginning_with(setting, value)
-    assert setting in only(find(kind, server.settings)).found
-
-
-def test_idle_transactions(find: Find, beginning_with: Callable[[str, str], None]) -> None:
-    beginning_with("idle_in_transaction_session_timeout", "0")
-    assert only(find("idle-transactions", server.settings)).severity is Severity.INFO
-    beginning_with("idle_in_transaction_session_timeout", "'5min'")
-    assert find("idle-transactions", server.settings) == []
+    beginning_with(setting, bad)
+    assert setting in find.only(kind, server.settings).found
 
 
 def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -800,9 +784,9 @@ def test_few_connections(find: Find, db: None, monkeypatch: pytest.MonkeyPatch) 
     assert find("few-connections", server.connections) == []
     with monkeypatch.context() as busy:
         busy.setattr(server, "USED", 0.0)
-        assert re.search(r"\d+ of \d+ connections are used", only(find("few-connections", server.connections)).found)
+        assert re.search(r"\d+ of \d+ connections are used", find.only("few-connections", server.connections).found)
     sign_in("large", slots=100_000)
-    found = only(find("few-connections", server.connections))
+    found = find.only("few-connections", server.connections)
     assert "The workers that are alive may open 100010 connections, and the server has " in found.found
     assert found.severity is Severity.ERROR
 
@@ -815,11 +799,11 @@ def test_notification_queue(find: Find, another: Another, monkeypatch: pytest.Mo
     assert find("notification-queue", server.notification_queue) == []
     speaker.execute("select pg_notify('doctor_test', i || repeat('x', 7900)) from generate_series(1, 200) i")
     monkeypatch.setattr(server, "FILLING", 0.00001)
-    found = only(find("notification-queue", server.notification_queue))
+    found = find.only("notification-queue", server.notification_queue)
     assert found.severity is Severity.WARNING
     assert f"session {listener.info.backend_pid} (deaf)" in found.found
     monkeypatch.setattr(server, "NEARLY_FULL", 0.00001)
-    assert only(find("notification-queue", server.notification_queue)).severity is Severity.ERROR
+    assert find.only("notification-queue", server.notification_queue).severity is Severity.ERROR
     listener.execute("commit")
     listener.execute("select 1")
     wait_until(lambda: not find("notification-queue", server.notification_queue), "who listens has heard all")
@@ -832,7 +816,7 @@ def test_long_lock(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch
     pid = holder.info.backend_pid
     assert find("long-lock", locks.held, pid=pid) == [], "it may be over at once"
     monkeypatch.setattr(locks, "LONG", NOW_GONE)
-    found = only(find("long-lock", locks.held, pid=pid))
+    found = find.only("long-lock", locks.held, pid=pid)
     assert f"Session {pid} (an alter, user " in found.found
     assert "holds AccessExclusiveLock on pgqueue_message" in found.found
     assert found.severity is Severity.WARNING
@@ -849,7 +833,7 @@ def test_could_not_look(find: Find, another: Another, monkeypatch: pytest.Monkey
     holder = another()
     holder.execute("begin")
     holder.execute("lock table pgqueue_worker in access exclusive mode")
-    found = only(find("could-not-look", workers.dead_workers))
+    found = find.only("could-not-look", workers.dead_workers)
     assert "canceling statement due to statement timeout" in found.found
 
 
@@ -927,18 +911,6 @@ def pgbouncer(folder: Path, mode: str) -> Iterator[int]:
             process.terminate()
 
 
-@pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_pgbouncer_is_found_in_transaction_mode_only(
-    through: Callable[..., Subject], public_folder: Path, mode: str
-) -> None:
-    with pgbouncer(public_folder, mode) as port:
-        found = list(pooler.mode(through(port)))
-    assert [finding.name for finding in found] == (["transaction-pooler"] if mode == "transaction" else [])
-
-
-# The server itself
-
-
 @pytest.fixture
 def by_port(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Subject]]:
     """Django's own connection to the same database, by another port."""
@@ -953,19 +925,23 @@ def by_port(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_pgbouncer_is_found_in_transaction_mode_only(
+    through: Callable[..., Subject], by_port: Callable[[int], Subject], public_folder: Path, mode: str
+) -> None:
+    with pgbouncer(public_folder, mode) as port:
+        found = [*pooler.mode(through(port)), *platform.transactions(by_port(port))]
+    assert [finding.name for finding in found] == (["transaction-pooler"] if mode == "transaction" else [])
+
+
+# The server itself
+
+
 def test_statement_pooler(by_port: Callable[[int], Subject], public_folder: Path) -> None:
     with pgbouncer(public_folder, "statement") as port:
         found = only(examine(by_port(port)))
     assert found.name == "statement-pooler", "and nothing else, for each check would fail by it"
     assert "statement pooling" in found.found
-
-
-@pytest.mark.parametrize("mode", ["transaction", "session"])
-def test_a_pooler_in_another_mode_is_no_statement_pooler(
-    by_port: Callable[[int], Subject], public_folder: Path, mode: str
-) -> None:
-    with pgbouncer(public_folder, mode) as port:
-        assert list(platform.transactions(by_port(port))) == []
 
 
 def test_old_server(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -993,7 +969,7 @@ def test_not_postgresql(find: Find, db: None) -> None:
 def test_a_server_with_the_catalogs_of_aurora_dsql_is_not_postgresql(find: Find, db: None) -> None:
     sql("create schema sys")
     sql("create table sys.iam_pg_role_mappings (arn text)")
-    assert only(find("not-postgresql", platform.product)).values["product"] == "Aurora DSQL"
+    assert find.only("not-postgresql", platform.product).values["product"] == "Aurora DSQL"
 
 
 def test_missing_feature(find: Find, db: None) -> None:
@@ -1002,10 +978,10 @@ def test_missing_feature(find: Find, db: None) -> None:
     sql("create role pgqueue_test_mute")
     with connection.cursor() as cursor:
         cursor.execute("set local role pgqueue_test_mute")
-        assert only(find("missing-feature", platform.features)).values["lacked"] == ["the function pg_notify"]
+        assert find.only("missing-feature", platform.features).values["lacked"] == ["the function pg_notify"]
         cursor.execute("reset role")
     sql("drop extension plpgsql cascade")
-    assert only(find("missing-feature", platform.product)).values["lacked"] == ["the language plpgsql"]
+    assert find.only("missing-feature", platform.product).values["lacked"] == ["the language plpgsql"]
 
 
 def test_read_only(find: Find, beginning_with: Callable[[str, str], None]) -> None:
@@ -1013,7 +989,7 @@ def test_read_only(find: Find, beginning_with: Callable[[str, str], None]) -> No
     beginning_with("default_transaction_read_only", "off")
     assert find("read-only", platform.writable) == []
     beginning_with("default_transaction_read_only", "on")
-    found = only(find("read-only", platform.writable))
+    found = find.only("read-only", platform.writable)
     assert not {"could-not-look", "missing-table"} & {finding.name for finding in examine(Subject("default"))}
     sql("set transaction_read_only = off")
     sql("set session characteristics as transaction read write")
