@@ -12,8 +12,6 @@ from django_pgqueue.models import Channel
 from tests.support.fixtures.admin import claim, complete, send, sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.django_db
@@ -104,19 +102,17 @@ class TestLimits:
         assert len(claim()) == 1
 
     @pytest.mark.parametrize(
-        "wrong", [{"max_concurrency": "-1"}, {"max_size": "x"}, {"release_interval_ms": "3000000000"}]
+        "wrong",
+        [{"max_concurrency": "-1"}, {"max_size": "x"}, {"release_interval_ms": "3000000000"}, {"name": "x" * 256}],
+        ids=str,
     )
-    def test_a_wrong_limit_is_an_error_of_its_field(self, root: Visitor, wrong: dict[str, str]) -> None:
+    def test_a_wrong_value_is_an_error_of_its_field(self, root: Visitor, wrong: dict[str, str]) -> None:
         set_channel("acme", max_concurrency=5)
-        answer = save(root, f"{CHANNELS}acme/change/", **wrong)
+        answer = save(root, f"{CHANNELS}{'add' if 'name' in wrong else 'acme/change'}/", **wrong)
         assert answer.status_code == 200
-        assert "errorlist" in answer.content.decode()
+        assert list(answer.context["adminform"].form.errors) == list(wrong)
         assert limits() == (5, None, None)
-
-    def test_an_invalid_name_is_an_error_of_its_field(self, root: Visitor) -> None:
-        answer = save(root, f"{CHANNELS}add/", name="x" * 256)
-        assert "255" in answer.content.decode()
-        assert not Channel.objects.exists()
+        assert Channel.objects.count() == 1
 
 
 class TestRelease:
@@ -136,11 +132,3 @@ class TestRelease:
         claim()
         release_channel("busy")
         assert "released at" in root.open(f"{CHANNELS}busy/change/").root.text.lower()
-
-
-def test_viewers_see_no_form_and_other_users_see_nothing(visitor: Callable[..., Visitor]) -> None:
-    set_channel("acme", max_concurrency=1)
-    reader = visitor("view_channel")
-    assert reader.open(CHANNELS).rows[0]["running"] == "0 of 1"
-    assert reader.open(f"{CHANNELS}acme/change/").root.all("input", name="_save") == []
-    assert visitor().client.get(CHANNELS).status_code == 403

@@ -11,8 +11,6 @@ from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 from django_pgqueue.values.histogram import bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.support.admin_page import Element, Page, Visitor
 
 pytestmark = pytest.mark.django_db
@@ -129,11 +127,6 @@ def test_tables_name_queues_slow_tasks_and_errors(root: Visitor) -> None:
 
 def test_the_page_without_a_report_names_the_command_for_one(root: Visitor) -> None:
     assert "qpipeline report" in root.open(INSIGHTS).root.text
-
-
-def test_insights_need_their_permission(visitor: Callable[..., Visitor]) -> None:
-    assert visitor("view_message").client.get(INSIGHTS).status_code == 403
-    assert visitor("view_reporthour").client.get(INSIGHTS).status_code == 200
 
 
 def test_the_page_asks_the_same_number_of_queries_however_many_rows(
