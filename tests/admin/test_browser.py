@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,13 @@ from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
 
 from django_pgqueue import control
-from django_pgqueue.models import Attempt, Message, Schedule
+from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.test_channel import CHANNELS
 from tests.admin.test_exchange import BINDINGS, ORDERS
-from tests.admin.test_schedule import QUEUES, REMIND, SCHEDULES, by_hand, url as url_of
+from tests.admin.test_insights import INSIGHTS, NOON, hour
+from tests.admin.test_schedule import QUEUES, SCHEDULES, by_hand, url as url_of
 from tests.support.fixtures import browser
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
 from tests.support.site import subscribers
@@ -210,43 +212,6 @@ def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: browse
 
 
 @pytest.mark.usefixtures("queue")
-def test_a_range_of_days_is_chosen_in_the_filter_and_cleared_again(page: browser.Page) -> None:
-    page.open(f"{MESSAGES}?queue=default")
-    before = rows(page)
-    assert before > 2, page.text
-    fill = "document.querySelector('[name=dequeue_at__range__lte_0]').value = '1970-12-31'"
-    page.driver.execute_script(fill)
-    page.driver.execute_script("window.isOld = true")
-    page.find("[data-filter-title='dequeue at'] input[type=submit]").click()
-    wait_until(lambda: not page.driver.execute_script("return window.isOld"), "the filtered list")
-    assert page.find("[name=dequeue_at__range__lte_0]").get_attribute("value") == "1970-12-31"
-    assert rows(page) < before
-    assert "queue=default" in page.driver.current_url
-    page.save("admin-filtered", WIDE)
-    page.find("[data-filter-title='dequeue at'] form a").click()
-    wait_until(lambda: rows(page) == before, "the whole list again")
-
-
-def rows(page: browser.Page) -> int:
-    return int(page.driver.execute_script("return document.querySelectorAll('#result_list tbody tr').length"))
-
-
-def test_a_schedule_is_created_in_the_browser_and_a_mistake_is_shown(page: browser.Page) -> None:
-    page.open(f"{SCHEDULES}add/")
-    for name, text in {"name": "weekly", "task": REMIND, "cron": "whenever"}.items():
-        page.find(f"[name={name}]").send_keys(text)
-    page.press("Save")
-    page.shows("send cannot be called with args=[]", "is not a cron expression")
-    looked_at(page, "schedule-mistake")
-    for name, text in {"args": '["Ada"]', "cron": "0 9 * * mon"}.items():
-        page.find(f"[name={name}]").clear()
-        page.find(f"[name={name}]").send_keys(text)
-    page.press("Save")
-    page.shows("weekly", "At 09:00 on Monday")
-    assert Schedule.objects.get(name="weekly").content == {"args": ["Ada"], "kwargs": {}}
-
-
-@pytest.mark.usefixtures("queue")
 def test_the_overview_refreshes_while_its_tab_is_visible(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)
@@ -292,3 +257,62 @@ def quick(page: browser.Page) -> None:
 def asked(page: browser.Page) -> int:
     script = "return performance.getEntriesByType('resource').filter(e => e.name.endsWith('/live/')).length"
     return int(page.driver.execute_script(script))
+
+
+@pytest.fixture
+def report(transactional_db: None) -> None:
+    """Two days of a shop."""
+    for number in range(48):
+        busy = 40 + int(30 * math.sin(number / 4))
+        slow = 400 + 20 * number
+        hour(
+            number,
+            enqueued=busy + 4,
+            succeeded=busy,
+            retried=busy // 8,
+            failed=busy // 20,
+            lost=number % 17 == 3,
+            messages=busy,
+            message_attempts=busy + busy // 8,
+            sla_misses=busy // 10,
+            waits={20: busy, 900: busy // 8, slow: busy // 20},
+            runs={150: busy, 1200: busy // 10},
+        )
+        hour(
+            number,
+            task="shop.tasks.monthly_report",
+            queue="reports",
+            succeeded=2,
+            messages=2,
+            runs={60_000: 2},
+            waits={5: 2},
+        )
+        ReportQueue.objects.create(
+            hour=NOON + dt.timedelta(hours=number),
+            queue="mail",
+            depth=busy // 3,
+            depth_max=busy,
+            running=busy / 30,
+            running_max=4,
+            slots=4,
+        )
+    ReportError.objects.create(
+        hour=NOON, queue="mail", task="shop.tasks.send_receipt", error_class="shop.couriers.LineIsBusy", attempts=17
+    )
+
+
+@pytest.mark.usefixtures("report")
+def test_insights_are_readable_and_fit_a_narrow_screen(page: browser.Page) -> None:
+    page.open(INSIGHTS)
+    page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
+    looked_at(page, "insights")
+    assert width(page) <= NARROW
+
+
+def width(page: browser.Page) -> int:
+    """The width of the page on a narrow screen: nothing but tables has to be moved sideways."""
+    viewport = {"width": NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+    found = int(page.driver.execute_script("return document.documentElement.scrollWidth"))
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return found

@@ -1,4 +1,4 @@
-"""What an address may ask of a list: what its own filters offer, and nothing else."""
+"""The address of a list may ask for what its own filters offer, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from django.db.models import Field, Model
 
     from tests.support.admin_page import Visitor
+
+    Look = Callable[[type[Model], dict[str, str]], Any]
 
 PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "django_pgqueue"}
 LISTS = {model: page for model, page in PAGES.items() if model is not Overview}
@@ -61,29 +63,37 @@ def test_every_admin_page_of_the_package_refuses_lookups() -> None:
     assert all(isinstance(page, ReadOnlyAdmin) for page in PAGES.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
-def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, model: type[Model]) -> None:
-    """Asked of the page without the middleware, which takes most of the time of hundreds of requests."""
-    own, user = own_parameters(model, root), root.client.get("/admin/").wsgi_request.user
-    for name in [name for field in model._meta.get_fields() for name in lookups(field)]:  # type: ignore[arg-type]
-        if name in own:
-            continue
-        request = RequestFactory().get(list_of(model), {name: "1"})
+@pytest.fixture
+def look(root: Visitor) -> Look:
+    """Asks a list without the middleware, which takes most of the time of hundreds of requests."""
+    user = root.client.get("/admin/").wsgi_request.user
+
+    def look(model: type[Model], parameters: dict[str, str]) -> Any:
+        request = RequestFactory().get(list_of(model), parameters)
         request.user = user
         request._messages = CookieStorage(request)  # type: ignore[attr-defined]
-        answer: Any = LISTS[model].changelist_view(request)
-        assert (answer.status_code, getattr(answer, "url", "")) == (302, f"{list_of(model)}?e=1"), name
+        return LISTS[model].changelist_view(request)
+
+    return look
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
+def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, look: Look, model: type[Model]) -> None:
+    own = own_parameters(model, root)
+    for name in [name for field in model._meta.get_fields() for name in lookups(field)]:  # type: ignore[arg-type]
+        if name not in own:
+            answer = look(model, {name: "1"})
+            assert (answer.status_code, getattr(answer, "url", "")) == (302, f"{list_of(model)}?e=1"), name
     page = root.open(list_of(model), priority__gte="1")
     assert page.said[-1].startswith("This list has no filter “priority__gte”.")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
-def test_a_refused_lookup_is_refused_beside_accepted_parameters(root: Visitor, model: type[Model]) -> None:
+def test_a_refused_lookup_is_refused_beside_accepted_parameters(look: Look, model: type[Model]) -> None:
     for field in model._meta.get_fields():
         for more in ({"e": "1"}, {"q": "1"}, {"_popup": "1"}, {"_facets": "True"}, {"pk": "1"}, {"all": ""}):
-            answer = root.client.get(list_of(model), {f"{field.name}__icontains": "4", **more})
+            answer = look(model, {f"{field.name}__icontains": "4", **more})
             told = b"Something\xe2\x80\x99s wrong" in answer.content or b"wrong with your database" in answer.content
             assert answer.status_code == 302 or told, (field.name, more)
 

@@ -141,17 +141,6 @@ def test_the_position_is_counted_up_to_a_limit(root: Visitor, monkeypatch: pytes
     assert why(root, sent[4]) == ["It is ready: position 3+ of queue default."]
 
 
-def test_the_position_ignores_scheduled_messages_and_other_priorities(
-    root: Visitor, django_assert_max_num_queries: Callable[..., object]
-) -> None:
-    sql(
-        "insert into pgqueue_message (dequeue_at, priority, task, content) "
-        "select pgqueue_now() + 1000000, 10 + i %% 50, 't', '{}' from generate_series(1, 5000) i"
-    )
-    pk = send()
-    assert why(root, pk)[0].startswith("It is ready: position 1 of ")
-
-
 class TestChannels:
     def test_the_page_names_the_full_channel(self, root: Visitor) -> None:
         functions.channel_set(connection, "acme", max_concurrency=2)

@@ -99,19 +99,6 @@ def test_of_several_reasons_the_one_that_needs_an_operator_is_shown() -> None:
         assert explained("--queues", "mail")[-1].endswith("This worker does not serve its queue.")
 
 
-def test_a_parked_job_shows_the_reason() -> None:
-    with clock(NOON):
-        parked = note.enqueue().id
-        held = functions.message_dequeue(connection, worker="old", tasks=True)
-        functions.message_park(connection, [(one, "no such task") for one in held], worker="old")
-        [[shown, *_, why]] = rows(explained()[-1:])
-    assert shown == parked
-    assert why == (
-        "It waits since 2030-06-01 12:00:00+00:00 for a worker that knows its task. "
-        "The last one that did not: no such task"
-    )
-
-
 def test_a_job_that_waits_for_others_names_them_until_they_have_ended() -> None:
     first = note.enqueue()
     second = note.using(after=[first], priority=50).enqueue().id
@@ -124,22 +111,6 @@ def test_a_job_that_waits_for_others_names_them_until_they_have_ended() -> None:
     assert control.cancel(first) == "cancelled"
     functions.message_settle(connection)
     assert [row[1] for row in rows(explained()[2:])] == [second]
-
-
-def test_messages_held_back_by_a_channel_show_the_reason() -> None:
-    control.set_channel("acme", max_concurrency=1)
-    control.set_channel("slow", release_interval=3600)
-    with clock(NOON):
-        for name in ("acme", "slow"):
-            for n in range(2):
-                note.using(channel=name).enqueue(n)
-        held = functions.message_dequeue(connection, limit=10, worker="w", tasks=True)
-        assert len(held) == 2
-        because = [row[-1] for row in rows(explained()) if "channel" in row[-1].lower()]
-    assert sorted(because) == [
-        "Channel slow begins one message every 1 h: the next one in 1 h.",
-        "It waits for channel acme: 1 of 1 running.",
-    ]
 
 
 def test_a_message_whose_lock_ran_out_is_among_the_next_and_stays_as_it_is() -> None:

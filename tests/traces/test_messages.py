@@ -1,4 +1,4 @@
-"""What an enqueue writes into headers, and the spans of raw messages."""
+"""Headers that an enqueue writes, and the spans of raw messages."""
 
 from __future__ import annotations
 
