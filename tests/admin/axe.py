@@ -38,7 +38,7 @@ def source(folder: Path) -> str:
 
 
 def faults(page: browser.Page, axe: str, *rules: str) -> list[str]:
-    """What is seriously wrong with the page: the rule, what it says, and where.  ``rules``: only these."""
+    """The serious faults of the page: the rule, its text, and the place.  ``rules``: only these."""
     page.driver.execute_script(STILL + axe)
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     script = "axe.run(arguments[0], arguments[1]).then(arguments[2])"

@@ -1,5 +1,5 @@
 """People who look at the queue, and a queue to look at."""
 
-from tests.support.fixtures.admin import clock, root, shop_tasks, visitor
+from tests.support.fixtures.admin import clock, noon, root, shop_tasks, visitor
 
-__all__ = ["clock", "root", "shop_tasks", "visitor"]
+__all__ = ["clock", "noon", "root", "shop_tasks", "visitor"]

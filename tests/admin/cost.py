@@ -1,4 +1,4 @@
-"""What the queries of a page read."""
+"""The blocks and tables that the queries of a page read."""
 
 from __future__ import annotations
 

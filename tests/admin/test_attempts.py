@@ -13,8 +13,6 @@ from django_pgqueue.models import Attempt, Message
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
 
 if TYPE_CHECKING:
-    from pytest_django.fixtures import DjangoAssertNumQueries
-
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
@@ -327,12 +325,3 @@ class TestEnqueueAgain:
         pk = ended(clock=clock)
         sql("update pgqueue_attempt set content = null where message_id = %s", pk)
         assert root.act(ATTEMPTS, "enqueue_again", [attempt_of(pk)]).said[0].startswith("1 not enqueued again")
-
-
-def test_the_number_of_queries_does_not_depend_on_the_history(
-    root: Visitor, clock: Clock, django_assert_max_num_queries: DjangoAssertNumQueries
-) -> None:
-    for number in range(60):
-        ended(clock=clock, queue=f"queue-{number}")
-    with django_assert_max_num_queries(14):
-        root.open(ATTEMPTS)

@@ -1,4 +1,4 @@
-"""What is changed of a message on its page, and what its buttons do."""
+"""Changes of a message on its page, by its form and its buttons."""
 
 from __future__ import annotations
 

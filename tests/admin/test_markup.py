@@ -1,4 +1,4 @@
-"""What a content security policy, a screen reader and a small INSTALLED_APPS ask of the pages."""
+"""The pages under a content security policy, with a screen reader, and with a small INSTALLED_APPS."""
 
 from __future__ import annotations
 

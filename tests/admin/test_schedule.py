@@ -42,13 +42,6 @@ GIVEN = {
 
 
 @pytest.fixture
-def noon(clock: Clock) -> Clock:
-    """Noon (UTC) of a Friday in winter."""
-    clock.move_to(dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC))
-    return clock
-
-
-@pytest.fixture
 def code(monkeypatch: pytest.MonkeyPatch, noon: Clock) -> Iterator[Callable[..., None]]:
     """Sets what the project's code declares, and lets a worker find it."""
 
@@ -322,22 +315,13 @@ def test_a_schedule_that_cannot_be_resumed_shows_the_reason(root: Visitor, noon:
     assert said.startswith("Schedule wrong: 'whenever' is not a cron expression")
 
 
-def test_permissions_are_those_of_the_model(visitor: Callable[..., Visitor], noon: Clock) -> None:
+def test_the_content_of_a_schedule_needs_the_permission_to_see_it(visitor: Callable[..., Visitor], noon: Clock) -> None:
     by_hand()
-    looker = visitor("view_schedule")
-    page = looker.open(SCHEDULES)
-    assert (len(page.rows), page.actions) == (1, [])
-    assert "declared" in looker.open(url("by hand")).fields
-    assert looker.client.post(url("by hand"), GIVEN).status_code == 403
-    assert looker.client.get(f"{SCHEDULES}add/").status_code == 403
+    assert "declared" in visitor("view_schedule").open(url("by hand")).fields
     changer = visitor("view_schedule", "change_schedule")
     assert changer.open(SCHEDULES).actions == ["pause", "resume"]
     assert changer.open(url("by hand")).fields["content"].text == "You have no permission to see this."
-    assert changer.client.post(url("by hand"), GIVEN).status_code == 403, "its form shows the content"
     assert visitor("view_schedule", "run_message").open(SCHEDULES).actions == ["run_now"]
-    assert visitor("change_schedule", "see_content").client.post(url("by hand"), GIVEN).status_code == 302
-    assert changer.client.get(url("by hand", "delete")).status_code == 403
-    assert visitor().client.get(SCHEDULES).status_code == 403
 
 
 # Queues

@@ -1,4 +1,4 @@
-"""What is sensitive is shown to nobody: not in the admin, not in errors, and not in logs."""
+"""Sensitive arguments are shown to nobody: not in the admin, not in errors, and not in logs."""
 
 from __future__ import annotations
 

@@ -94,6 +94,7 @@ def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
         *(("UNKNOWN_TASK_SECONDS", value) for value in (-1, 2.5, "3600", None, True, float("nan"), 10**10)),
         *(("LISTEN", value) for value in ("no", 0, 1, None)),
         *(("VERSION", value) for value in (1, 2024.10, "", "x" * 101, "a\nb", True)),
+        *(("METRICS_TOKEN", value) for value in ("short", 5, "", b"a token of some length")),
         *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
     ],
 )
@@ -178,7 +179,7 @@ class TestManagePy:
 
 
 def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
-    """What ``manage.py check`` prints in a project that has tasks, and a database that nobody can reach."""
+    """The output of ``manage.py check`` in a project that has tasks, and a database that nobody can reach."""
     apps = [*apps, "their_app"] + (["django_tasks"] if PACKAGE == "django_tasks" else [])
     database = {"ENGINE": f"django.db.backends.{engine}", "NAME": "nowhere", "HOST": "192.0.2.1"}
     (tmp_path / "their_settings.py").write_text(
@@ -220,7 +221,7 @@ def test_an_app_missing_in_installed_apps_is_an_error(tmp_path: Path) -> None:
 
 
 def without(tmp_path: Path, package: str) -> None:
-    """What comes first on the path is found first: an import of the package fails as if it were not installed."""
+    """Hides a package: its import fails as if it were not installed, for this file is found first on the path."""
     (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError('No module named {package}', name='{package}')")
 
 

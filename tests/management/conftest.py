@@ -1,5 +1,6 @@
-"""Workers, and a look at what they did."""
+"""The environment of a process that joins the tests' database, and the clock of the queue."""
 
-from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
+from tests.support.fixtures.admin import clock, noon
+from tests.support.fixtures.workers import diary, environment
 
-__all__ = ["consume", "diary", "effects", "environment", "rows", "session", "start"]
+__all__ = ["clock", "diary", "environment", "noon"]

@@ -16,7 +16,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from django_pgqueue import control, functions, testing
+from django_pgqueue import control, functions
 from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
@@ -25,27 +25,18 @@ from tests.support.processes import ROOT
 from tests.support.window import ALTERNATE, BACK, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from django_pgqueue.testing import Clock
 
-NOON = dt.datetime(2026, 1, 9, 12, 0, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
 COLOUR = re.compile("\x1b\\[[0-9;]*3[0-9][0-9;]*m")
 
 
 @pytest.fixture(autouse=True)
 def slim(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests have left behind of dead rows is not what these are about."""
+    """Dead rows that other tests have left behind are no subject here."""
     monkeypatch.setattr(bloat, "found", lambda _: iter(()))
-
-
-@pytest.fixture
-def clock(db: None) -> Iterator[Clock]:
-    with testing.clock() as clock:
-        clock.move_to(NOON)
-        yield clock
 
 
 def said(*arguments: str) -> list[str]:
@@ -60,10 +51,10 @@ def told(*arguments: str) -> dict[str, Any]:
     return found
 
 
-def busy(clock: Clock) -> None:
+def busy(noon: Clock) -> None:
     """A queue with a bit of everything, and others."""
     sign_in("gone")
-    clock.advance(dt.timedelta(minutes=10))
+    noon.advance(dt.timedelta(minutes=10))
     sign_in("awake", slots=3, queues=["default"])
     sign_in("asleep", asleep_ms=60_000, queues=["default"])
     sign_in("listener", tasks=False)
@@ -79,12 +70,12 @@ def busy(clock: Clock) -> None:
     control.pause("reports", by="Ada")
     sql(
         "insert into pgqueue_schedule (name, next_at, task, interval_ms) values ('nightly', %s, 'shop.t', 1000)",
-        int(clock.at.timestamp() * 1000) + HOUR_MS,
+        int(noon.at.timestamp() * 1000) + HOUR_MS,
     )
-    clock.advance(dt.timedelta(seconds=30))
+    noon.advance(dt.timedelta(seconds=30))
 
 
-def test_the_versions_that_run_are_named_the_latest_first(clock: Clock) -> None:
+def test_the_versions_that_run_are_named_the_latest_first(noon: Clock) -> None:
     for worker, version in (("a", "2024.9.1"), ("b", "2024.10.1"), ("c", "2024.9.1")):
         sign_in(worker, version=version)
     sign_in("d")
@@ -92,8 +83,8 @@ def test_the_versions_that_run_are_named_the_latest_first(clock: Clock) -> None:
     assert told()["workers"]["versions"] == {"2024.10.1": 1, "2024.9.1": 2}
 
 
-def test_queues_are_shown_in_a_table(clock: Clock) -> None:
-    busy(clock)
+def test_queues_are_shown_in_a_table(noon: Clock) -> None:
+    busy(noon)
     assert said() == [
         "default at 2026-01-09 12:10:30",
         "Workers: 1 awake, 1 asleep, 7 slots; 1 listening for raw messages",
@@ -112,7 +103,7 @@ def test_queues_are_shown_in_a_table(clock: Clock) -> None:
     ]
 
 
-def test_an_empty_queue_is_reported_as_empty(clock: Clock) -> None:
+def test_an_empty_queue_is_reported_as_empty(noon: Clock) -> None:
     assert said()[1:] == [
         "Workers: 0 awake, 0 asleep, 0 slots",
         "",
@@ -120,8 +111,8 @@ def test_an_empty_queue_is_reported_as_empty(clock: Clock) -> None:
     ]
 
 
-def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
-    busy(clock)
+def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
+    busy(noon)
     found = told()
     queues = {queue.pop("name"): queue for queue in found.pop("queues")}
     assert queues["default"] == {
@@ -148,32 +139,25 @@ def test_programs_get_json_with_the_same_numbers(clock: Clock) -> None:
     }  # fmt: skip
 
 
-def test_messages_that_no_worker_knows_are_named(db: None) -> None:
-    send(task="shop.tasks.new", queue="mail")
-    [held] = claim("mail")
-    functions.message_park(connection, [(held, "shop.tasks has no 'new'.")], worker=held.worker)
-    line = "! 1 of shop.tasks.new in the queue mail waits for a worker that knows the task, the first for"
-    [found] = [found for found in said() if found.startswith(line)]
-    assert found.endswith("shop.tasks has no 'new'.")
-    [unknown] = told()["unknown"]
-    assert (unknown["task"], unknown["queue"], unknown["messages"]) == ("shop.tasks.new", "mail", 1)
-    assert told()["queues"][0]["wait_for_others"] == 0
-
-
-def test_of_many_unknown_tasks_the_newest_are_named(clock: Clock) -> None:
-    for n in range(12):
-        send(task=f"shop.tasks.a{n}", queue="mail")
-        functions.message_park(connection, [(held, "gone") for held in claim("mail")], worker=WORKER)
-        clock.advance(dt.timedelta(hours=1))
-    send(task="shop.tasks.typo", queue="mail")
-    functions.message_park(connection, [(held, "gone") for held in claim("mail")], worker=WORKER)
+def test_of_messages_that_no_worker_knows_the_newest_are_named(noon: Clock) -> None:
+    for task in (*(f"shop.tasks.a{n}" for n in range(12)), "shop.tasks.typo"):
+        send(task=task, queue="mail")
+        functions.message_park(connection, [(held, "shop.tasks has it not.") for held in claim("mail")], worker=WORKER)
+        noon.advance(dt.timedelta(hours=1))
     named = [line for line in said() if line.startswith("! ") and "that knows" in line]
-    assert named[0].startswith("! 1 of shop.tasks.typo ")
+    assert named[0] == (
+        "! 1 of shop.tasks.typo in the queue mail waits for a worker that knows the task, the first for 1 h: "
+        "shop.tasks has it not."
+    )
     assert named[-1] == "! 3 more tasks wait for a worker that knows them."
-    assert told()["more_unknown"] == {"tasks": 3, "is_at_least": False}
+    found = told()
+    unknown = found["unknown"][0]
+    assert (unknown["task"], unknown["queue"], unknown["messages"]) == ("shop.tasks.typo", "mail", 1)
+    assert found["more_unknown"] == {"tasks": 3, "is_at_least": False}
+    assert found["queues"][0]["wait_for_others"] == 0
 
 
-def test_counts_are_capped_and_marked(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_capped_and_marked(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "MOST", 3)
     monkeypatch.setattr(throughput, "SAMPLE", 2)
     for _ in range(5):
@@ -188,15 +172,15 @@ def test_counts_are_capped_and_marked(clock: Clock, monkeypatch: pytest.MonkeyPa
     assert found["estimated"] is True
 
 
-def test_only_the_given_queues_are_shown(clock: Clock) -> None:
-    busy(clock)
+def test_only_the_given_queues_are_shown(noon: Clock) -> None:
+    busy(noon)
     assert [queue["name"] for queue in told("--queue", "mail,reports", "--queue", "none")["queues"]] == [
         "mail", "none", "reports",
     ]  # fmt: skip
 
 
-def test_a_narrow_terminal_leaves_columns_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    busy(clock)
+def test_a_narrow_terminal_leaves_columns_out(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy(noon)
     monkeypatch.setenv("COLUMNS", "40")
 
     class Terminal(io.StringIO):
@@ -208,7 +192,7 @@ def test_a_narrow_terminal_leaves_columns_out(clock: Clock, monkeypatch: pytest.
     assert out.getvalue().splitlines()[4] == "Queue    Ready  Oldest  Running"
 
 
-def test_names_cannot_steer_a_terminal(clock: Clock) -> None:
+def test_names_cannot_steer_a_terminal(noon: Clock) -> None:
     send(queue="mail\x1b[2J\u202e", task=None)
     assert any(line.startswith("mail\\x1b[2J\\u202e  ") for line in said())
 
