@@ -62,7 +62,7 @@ def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
 def _check_options(alias: str, options: Any) -> Iterator[checks.CheckMessage]:
     if not isinstance(options, Mapping):
         yield checks.Error(
-            f"TASKS[{alias!r}]['OPTIONS'] is {options!r}, so every option has its default.",
+            f"TASKS[{alias!r}]['OPTIONS'] is of the type {type(options).__name__}, so every option has its default.",
             hint="It must be a dictionary.",
             id="pgqueue.E002",
         )
@@ -122,10 +122,17 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         value = getattr(settings, name)
         if not is_possible(value):
             yield checks.Error(
-                f"TASKS[{alias!r}]['OPTIONS'][{name.upper()!r}] is {value!r}.",
+                f"TASKS[{alias!r}]['OPTIONS'][{name.upper()!r}] is {_shown(name, value)}.",
                 hint=f"It must be {words}.",
                 id="pgqueue.E002",
             )
+
+
+def _shown(name: str, value: Any) -> str:
+    """The output of a check is a log, where no secret may stand, not even one that is too short."""
+    if name != "metrics_token":
+        return repr(value)
+    return f"{len(value)} characters long" if isinstance(value, str) else f"of the type {type(value).__name__}"
 
 
 def _check_version(alias: str, version: Any) -> Iterator[checks.CheckMessage]:

@@ -333,7 +333,7 @@ NO_TUPLES = [OSError, [OSError], {OSError}, "OSError", ("OSError",), (OSError, N
 REFUSED: list[tuple[str, str, list[Any]]] = [
     ("retry_on", "retry_on must be a tuple of exception classes, such as", NO_TUPLES),
     ("no_retry_on", "no_retry_on must be a tuple of exception classes, such as", [*NO_TUPLES, None]),
-    ("max_attempts", "from 1 to 1,000,000, or None for no retries", [0, -1, 1.0, "3", True, 10**9]),
+    ("max_attempts", "from 1 to 1,000,000, or None for no retries", [0, -1, 1.0, "3", True, 1_000_001]),
     ("backoff", "For fixed waits: backoff=lambda", [30, "exponential", [1, 2, 3]]),
 ]
 
