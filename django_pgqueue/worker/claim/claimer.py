@@ -205,7 +205,7 @@ class Claimer:
             if claimed and alone:
                 self._begin(claimed, room)
             self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
-            if self.polling.asleep and not claimed:
+            if self.polling.asleep and not claimed and (prospect is not None or not polls):
                 self.polling.found_nothing(prospect, now=now)
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
@@ -279,13 +279,21 @@ class Claimer:
         if len(new) <= self.settings.threads:
             self.slots.wakeup.pause(LET_BEGIN_SECONDS)
 
-    def _prospect(self) -> Prospect:
-        return functions.message_prospect(
-            self.session.statements,
-            queues=self.settings.queues,
-            exclude_queues=self.settings.exclude_queues,
-            tasks=True,
-        )
+    def _prospect(self) -> Prospect | None:
+        """Returns None if it is not to be had at present: the claim goes on without it."""
+        answers: list[Prospect] = []
+
+        def ask() -> None:
+            prospect = functions.message_prospect(
+                self.session.statements,
+                queues=self.settings.queues,
+                exclude_queues=self.settings.exclude_queues,
+                tasks=True,
+            )
+            answers.append(prospect)
+
+        self.parts.do("look ahead", ask)
+        return answers[0] if answers else None
 
     def _writing(self) -> frozenset[int]:
         return functions.transactions_writing(self.session.statements)
