@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import psycopg
 
 COUNTERS = """
-select (select pg_current_wal_lsn() - '0/0'::pg_lsn),
+select (select pg_current_wal_insert_lsn() - '0/0'::pg_lsn),
        (select xact_commit from pg_stat_database where datname = current_database()),
        (select coalesce(sum(n_tup_upd + n_tup_del), 0) from pg_stat_user_tables)
 """

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.worker import process
 from django_pgqueue.worker.record import recorder
 from django_pgqueue.worker.run import atomic
-from django_pgqueue.worker.run.slots import Slots
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,8 @@ def lay(stage: str) -> Path:
 
 def set_up() -> None:
     """Puts the traps that are not in the tasks around the worker's own steps."""
-    Slots.submit = before(Slots.submit, "claimed")  # type: ignore[method-assign]
+    slots: Any = vars(process)["Slots"]  # the older worker has them in another module
+    slots.submit = before(slots.submit, "claimed")
     atomic.complete = after(atomic.complete, "completed")
     module: Any = recorder  # the one that calls it by this name
     module.record = after(module.record, "recorded")
