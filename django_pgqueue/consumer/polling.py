@@ -45,7 +45,7 @@ class Polling:
         self._writing: frozenset[int] | None = frozenset()
         """Transactions that were open when the consumer fell asleep, and still are.  None: it has not asked yet.  An
         enqueue in one of them may have read that the consumer was awake, and so notified nobody."""
-        self._poll_at = self._ask_seconds = 0.0
+        self._poll_at = self._ask_at = self._ask_seconds = 0.0
         self._dry_since: float | None = None
         self._found_at: float | None = None
         self._gap_seconds = 1.0
@@ -91,6 +91,8 @@ class Polling:
 
     def sleeps_on(self, *, now: float) -> None:
         """Puts the next look off, because others are there for new messages."""
+        if self.hurries:  # a notification came with an answer
+            return
         self._writing = frozenset()
         self.next_look = now + _poll_seconds()
 
@@ -118,7 +120,8 @@ class Polling:
 
     def asks_first(self, now: float) -> bool:
         """Whether it polls now only if one of these transactions has ended."""
-        return self.is_poll and bool(self._writing) and now < self._poll_at
+        # Others may have ordered an earlier look since.
+        return self.is_poll and bool(self._writing) and self.next_look == self._ask_at and now < self._poll_at
 
     def is_due(self, ask: Callable[[], frozenset[int]], *, now: float) -> bool:
         """Whether to look now.  Where that depends on transactions, ``ask`` returns those that are open."""
@@ -128,13 +131,14 @@ class Polling:
             return True
         open_before = self._writing or frozenset()
         self._writing = open_before & ask()
-        if self._writing == open_before:
-            self._ask_later(now)
-            return False
-        return True
+        if self._writing != open_before or self.hurries:  # or a notification came with the answer
+            return True
+        self._ask_later(now)
+        return False
 
     def _ask_later(self, now: float) -> None:
         self.next_look = min(self._poll_at, now + self._ask_seconds) if self._writing else self._poll_at
+        self._ask_at = self.next_look
         self._ask_seconds *= 2
 
     def _is_quiet(self) -> bool:

@@ -186,6 +186,25 @@ def test_a_sleeper_polls_when_one_of_the_transactions_has_ended(idleness: Pollin
     assert idleness.next_look >= 11.014 + 0.8 * POLL_SECONDS
 
 
+def test_a_notification_that_comes_with_the_answer_is_not_forgotten(idleness: Polling) -> None:
+    fell_asleep_beside(idleness, 7)
+
+    def ask() -> frozenset[int]:
+        idleness.notified()
+        return frozenset({7})
+
+    assert idleness.is_due(ask, now=11.002)
+    assert idleness.next_look <= 11.002
+    idleness.sleeps_on(now=11.002)
+    assert idleness.next_look <= 11.002, "nor does it sleep on, because others have room"
+
+
+def test_a_look_that_others_have_ordered_does_not_wait_for_transactions(idleness: Polling) -> None:
+    fell_asleep_beside(idleness, 7)
+    idleness.next_look = 11.001  # as Rest does when it knows that something is due
+    assert idleness.is_due(lambda: frozenset({7}), now=11.001)
+
+
 def test_a_sleeper_that_was_woken_in_vain_polls_at_once(idleness: Polling) -> None:
     fell_asleep_beside(idleness)
     idleness.notified()

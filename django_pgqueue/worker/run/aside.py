@@ -69,21 +69,19 @@ class AsideThreads:
         """Called in such a thread when it knows the end of its attempt: whether that end counts."""
         return self._all.pop(threading.current_thread(), None) is not None
 
-    def give_up(self, now: float) -> list[Execution]:
-        """Gives up what does not return, so that no message is held for ever, and the process can be replaced.  Returns
-        the attempts that have to end without it.
+    def give_up(self, now: float, end: Callable[[Execution], None]) -> None:
+        """Gives up what does not return, so that no message is held for ever, and the process can be replaced.
+        ``end`` ends an attempt without it.
         """
-        executions = []
         for thread, aside in list(self._all.items()):
             if now < aside.until or self._all.pop(thread, None) is None:
                 continue
             if aside.execution is not None:
-                executions.append(aside.execution)
+                end(aside.execution)
             else:
                 logger.error(
                     "not waited for: a receiver of a signal has not returned for %g seconds", MAX_ASIDE_SECONDS
                 )
-        return executions
 
     def due_at(self) -> float:
         return min((aside.until for aside in list(self._all.values())), default=float("inf"))

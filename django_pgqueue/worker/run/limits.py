@@ -74,8 +74,7 @@ class Limits:
         """Ends the attempts whose time is up, and returns their messages.  Their threads and event loops go on: the
         process has to be replaced.  If it takes more messages all the same, others run them.
         """
-        for execution in self.slots.aside.give_up(now):
-            self.slots.ended(execution.unended(aside.MAX_ASIDE_SECONDS))
+        self.slots.aside.give_up(now, lambda it: self.slots.ended(it.unended(aside.MAX_ASIDE_SECONDS)))
         messages = []
         for execution, timed in list(self._timed.items()):
             if now >= timed.until and timed.late_seconds:

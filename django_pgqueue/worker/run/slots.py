@@ -77,9 +77,10 @@ class Slots:
         coroutines: list[Received] = []
         for message in messages:
             (coroutines if is_async(message) else plain).append(message)
+        self.threads.put(plain)
         if coroutines:
             self._loop_for_more().submit(coroutines)
-        self.threads.submit(plain)
+        self.threads.start()
 
     def _loop_for_more(self) -> EventLoop:
         if self._event_loop.is_left:

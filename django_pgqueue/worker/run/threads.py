@@ -55,9 +55,12 @@ class Threads:
 
     # What the process's thread calls
 
-    def submit(self, messages: list[Received]) -> None:
+    def put(self, messages: list[Received]) -> None:
         for message in messages:
             self._waiting.put(message)
+
+    def start(self) -> None:
+        """Starts the threads, and those that have to be replaced, if there is something to do."""
         if not (self._all or self._without_thread or self._waiting.empty()):
             cache_receivers(NAMES)
             self._without_thread = [f"slot-{number}" for number in range(self.slots.count, 0, -1)]
