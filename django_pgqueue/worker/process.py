@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import psycopg
@@ -24,7 +23,7 @@ from django_pgqueue.worker.claim.held import Heartbeats, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
 from django_pgqueue.worker.health.reporter import NoReporter, Reporter
 from django_pgqueue.worker.phase import Phase
-from django_pgqueue.worker.record.log import log_end
+from django_pgqueue.worker.record.log import EndLog
 from django_pgqueue.worker.record.recorder import Recorder
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.marks import Marks
@@ -101,7 +100,7 @@ class WorkerProcess:
             backend=cast("PgQueueBackend", task_backends[settings.backend]),
             clock=self.clock,
             wakeup=self.wakeup,
-            on_end=partial(log_end, settings=self.options),
+            on_end=EndLog(self.options),
             marks=self.marks,
             idle_seconds=settings.idle_seconds,
         )

@@ -28,6 +28,7 @@ from django_pgqueue.values import redaction
 from django_pgqueue.values.names import NAMES_ARE, is_name
 from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import WorkerProcess
+from django_pgqueue.worker.record.lines import LineHandler
 from django_pgqueue.worker.settings import WorkerSettings
 
 if can_fork():  # these modules need signals that Windows has not
@@ -349,9 +350,7 @@ def log_to_terminal(options: dict[str, Any], settings: Options) -> None:
         logger.setLevel(logging.ERROR)
         return
     if not logger.hasHandlers():
-        handler = logging.StreamHandler(sys.stdout)
-        handler.setFormatter(formatter(sys.stdout, options))
-        logger.addHandler(handler)
+        logger.addHandler(LineHandler(sys.stdout, formatter(sys.stdout, options)))
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.termcolors import colorize
 
+from django_pgqueue.worker.record.lines import PLAIN
+
 if TYPE_CHECKING:
     from typing import TextIO
 
@@ -23,7 +25,6 @@ OUTCOMES = {
     "crashed": "red",
 }
 LEVELS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
-PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
 
 
 class Coloured(logging.Formatter):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.error import bounded
+from django_pgqueue.worker.record.lines import WRITE_EVERY_SECONDS, LineHandler, line_handler
 from django_pgqueue.worker.run.outcome import (
     Cancelled,
     Committed,
@@ -72,6 +74,23 @@ class LoggedFacts:
                 "traceback": None if self.hidden else error.traceback,
             }
         return {key: value for key, value in found.items() if value is not None}
+
+
+class EndLog:
+    """Logs the ended attempts of a process.  Called by its slots."""
+
+    def __init__(self, settings: Options) -> None:
+        self.settings = settings
+        self._lines: LineHandler | None = None
+        self._ask_at = 0.0
+
+    def __call__(self, end: EndedAttempt) -> None:
+        if (now := time.monotonic()) >= self._ask_at:  # a project may change its handlers at any time
+            self._lines, self._ask_at = line_handler(logger), now + WRITE_EVERY_SECONDS
+        if self._lines is not None and isinstance(end.outcome, (Succeeded, Committed)):
+            self._lines.succeeded(end)
+        else:
+            log_end(end, self.settings)
 
 
 def log_end(end: EndedAttempt, settings: Options) -> None:

@@ -1,0 +1,131 @@
+"""The lines of succeeded attempts, formatted and written in batches.
+
+A line that goes through ``logging`` costs as much as a short job, and the slots wait for each other and the terminal.
+Where qworker itself prints the lines, a slot only leaves the attempt here.  A thread writes them ten times a second,
+so that a process that is killed loses the lines of its last tenth of a second; their attempts stand in the history.
+
+A project with handlers of its own, or with JSON, gets a record for each attempt as before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, TextIO
+
+from django_pgqueue.logs import in_a_line
+
+if TYPE_CHECKING:
+    from django_pgqueue.worker.run.outcome import EndedAttempt
+
+WRITE_EVERY_SECONDS = 0.1
+MAX_WAITING = 20_000
+"""So many lines wait for a terminal that is slower than the jobs.  Then the slots wait too."""
+TIME = len("2026-11-24 21:00:00,123")
+PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes records at once, behind all lines that wait."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        """``formatter`` may colour what PLAIN makes."""
+        super().__init__(stream)
+        self.setFormatter(formatter)
+        self._succeeded = formatter.format(logging.LogRecord("", logging.INFO, "", 0, "succeeded", (), None))[TIME:]
+        self._waiting: deque[tuple[float, EndedAttempt]] = deque()
+        self._thread: threading.Thread | None = None
+        self._woken = threading.Event()
+        self._second, self._text = 0, ""
+        _all.add(self)
+
+    def succeeded(self, end: EndedAttempt) -> None:
+        """Called by the slots."""
+        self._waiting.append((time.time(), end))
+        if not self._woken.is_set():
+            self._woken.set()
+            if self._thread is None:
+                self._start()
+        elif len(self._waiting) > MAX_WAITING:
+            self.flush()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write_waiting()  # logging holds the lock
+        super().emit(record)
+
+    def flush(self) -> None:
+        with self.lock or threading.RLock():
+            self._write_waiting()
+            super().flush()
+
+    def _start(self) -> None:
+        with self.lock or threading.RLock():
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write, name="log lines", daemon=True)
+                self._thread.start()
+
+    def _write(self) -> None:
+        while True:
+            self._woken.wait()
+            time.sleep(WRITE_EVERY_SECONDS)
+            self._woken.clear()
+            self.flush()
+
+    def _write_waiting(self) -> None:
+        lines = []
+        while self._waiting:
+            lines.append(self._line(*self._waiting.popleft()))
+        if lines:
+            try:
+                self.stream.write("".join(lines))
+            except Exception:  # noqa: BLE001 -- as logging does it
+                self.handleError(logging.LogRecord(__name__, logging.INFO, __file__, 0, "lines", (), None))
+
+    def _line(self, at: float, end: EndedAttempt) -> str:
+        second = int(at)
+        if second != self._second:
+            self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+        message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
+        return (
+            f"{self._text},{int((at - second) * 1000):03d}{self._succeeded} id={message.id} "
+            f"task={in_a_line(message.task)} attempt={message.attempt} ms={run_ms:.1f}\n"
+        )
+
+    def _forget(self) -> None:
+        """Called in a forked process: the lines are those of its parent, and the thread has stayed there."""
+        self._waiting.clear()
+        self._thread = None
+        self._woken = threading.Event()
+
+
+_all: weakref.WeakSet[LineHandler] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for handler in list(_all):
+        handler._forget()  # noqa: SLF001
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def line_handler(logger: logging.Logger) -> LineHandler | None:
+    """Returns the handler if it is the only one that would get a record of ``logger`` at INFO, and sees it first."""
+    found: list[logging.Handler] = []
+    at: logging.Logger | None = logger
+    if not logger.isEnabledFor(logging.INFO):
+        return None
+    while at is not None:
+        found += at.handlers
+        if at is logger and at.filters:
+            return None
+        at = at.parent if at.propagate else None
+    [handler] = found if len(found) == 1 else [None]
+    if not isinstance(handler, LineHandler) or handler.filters or handler.level > logging.INFO:
+        return None
+    return handler
