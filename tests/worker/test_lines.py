@@ -97,6 +97,16 @@ def test_a_line_is_written_soon_without_any_other() -> None:
     wait_until(lambda: "succeeded id=7" in text_of(lines), "its thread writes it")
 
 
+def test_a_stream_that_was_closed_is_no_error_of_the_thread() -> None:
+    lines = handler()
+    lines.stream.close()
+    lines.succeeded(end())
+    wait_until(lambda: not lines._waiting, "its thread has tried")
+    lines.stream = io.StringIO()
+    lines.succeeded(end(message_id=8))
+    wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")
+
+
 def test_a_slow_terminal_holds_up_the_slots_and_loses_nothing() -> None:
     lines = handler()
     for number in range(2 * MAX_WAITING + 10):

@@ -73,7 +73,10 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self._woken.wait()
             time.sleep(WRITE_EVERY_SECONDS)
             self._woken.clear()
-            self.flush()
+            try:
+                self.flush()
+            except (OSError, ValueError):  # nobody reads the stream any more, or it is closed
+                self._waiting.clear()
 
     def _write_waiting(self) -> None:
         lines = []
