@@ -7,6 +7,7 @@ import io
 import logging
 import os
 import re
+import threading
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -105,6 +106,29 @@ def test_a_stream_that_was_closed_is_no_error_of_the_thread() -> None:
     lines.stream = io.StringIO()
     lines.succeeded(end(message_id=8))
     wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")
+
+
+def test_a_line_that_cannot_be_encoded_loses_no_other(tmp_path: Path) -> None:
+    with (tmp_path / "lines").open("w", encoding="ascii") as stream:
+        lines = LineHandler(stream, logging.Formatter(PLAIN))
+        for number, task in enumerate(["shop.tasks.pay", "shop.tasks.zählen", "shop.tasks.pay"]):
+            lines.succeeded(end(message_id=number, task=task))
+        lines.flush()
+    written = (tmp_path / "lines").read_text().splitlines()
+    assert [line.split("id=")[1].split()[0] for line in written] == ["0", "2"]
+
+
+def test_a_process_that_can_start_no_thread_writes_by_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError
+
+    lines = handler()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        lines.succeeded(end(message_id=1))
+    assert "succeeded id=1" in text_of(lines)
+    lines.succeeded(end(message_id=2))
+    wait_until(lambda: "succeeded id=2" in text_of(lines), "a thread writes again")
 
 
 def test_a_slow_terminal_holds_up_the_slots_and_loses_nothing() -> None:

@@ -65,8 +65,14 @@ class LineHandler(logging.StreamHandler[TextIO]):
     def _start(self) -> None:
         with self.lock or threading.RLock():
             if self._thread is None:
-                self._thread = threading.Thread(target=self._write, name="log lines", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._write, name="log lines", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # there can be no more threads at present: the slot writes
+                    self._woken.clear()
+                    self._write_waiting()
+                else:
+                    self._thread = thread
 
     def _write(self) -> None:
         while True:
@@ -82,16 +88,23 @@ class LineHandler(logging.StreamHandler[TextIO]):
         lines = []
         while self._waiting:
             lines.append(self._line(*self._waiting.popleft()))
-        if lines:
-            try:
-                self.stream.write("".join(lines))
-            except Exception:  # noqa: BLE001 -- as logging does it
-                self.handleError(logging.LogRecord(__name__, logging.INFO, __file__, 0, "lines", (), None))
+        try:
+            self.stream.write("".join(lines))
+        except UnicodeError:  # one of them cannot be encoded
+            for line in lines:
+                self._write_one(line)
+
+    def _write_one(self, line: str) -> None:
+        try:
+            self.stream.write(line)
+        except UnicodeError:
+            self.handleError(logging.LogRecord(__name__, logging.INFO, __file__, 0, ascii(line), (), None))
 
     def _line(self, at: float, end: EndedAttempt) -> str:
         second = int(at)
         if second != self._second:
-            self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+            converter = logging.Formatter.converter if self.formatter is None else self.formatter.converter
+            self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", converter(second))
         message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
         return (
             f"{self._text},{int((at - second) * 1000):03d}{self._succeeded} id={message.id} "
