@@ -165,7 +165,7 @@ class Pump:
         if room <= 0 or self.stopping or not self.polling.is_due(self._writing, now=time.monotonic()):
             return
         # A sleeper claims, and asks when the next message is due, for the price of one transaction.
-        polls = self.polling.asleep and not self.polling.hurries
+        polls = self.polling.is_poll
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
             prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None

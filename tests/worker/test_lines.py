@@ -103,6 +103,9 @@ def test_a_stream_that_was_closed_is_no_error_of_the_thread() -> None:
     lines.stream.close()
     lines.succeeded(end())
     wait_until(lambda: not lines._waiting, "its thread has tried")
+    lines.succeeded(end())
+    with handled_by(lines) as logger:
+        logger.info("nor of whoever logs")
     lines.stream = io.StringIO()
     lines.succeeded(end(message_id=8))
     wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")

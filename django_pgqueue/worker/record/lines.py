@@ -54,25 +54,32 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write_waiting()  # logging holds the lock
+        try:
+            self._write_waiting()  # logging holds the lock
+        except (OSError, ValueError):  # as for the record itself: whoever logs gets no error of the stream
+            self.handleError(record)
         super().emit(record)
 
     def flush(self) -> None:
-        with self.lock or threading.RLock():
+        self.acquire()
+        try:
             self._write_waiting()
             super().flush()
+        finally:
+            self.release()
 
     def _start(self) -> None:
-        with self.lock or threading.RLock():
+        self.acquire()
+        try:
             if self._thread is None:
                 thread = threading.Thread(target=self._write, name="log lines", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:  # there can be no more threads at present: the slot writes
-                    self._woken.clear()
-                    self._write_waiting()
-                else:
-                    self._thread = thread
+                thread.start()
+                self._thread = thread
+        except RuntimeError:  # there can be no more threads at present: the slot writes
+            self._woken.clear()
+            self._write_waiting()
+        finally:
+            self.release()
 
     def _write(self) -> None:
         while True:
