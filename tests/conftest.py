@@ -24,7 +24,7 @@ settings.load_profile("a machine of any speed")
 HERE = Path(__file__).parent
 ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
 ONCE = {"bench", "project", "proofs", "spark", "sql"}
-FUZZERS = {"test_command_lines.py", "test_http.py", "test_sql_fuzzer.py"}
+FUZZERS = {"test_command_lines.py", "test_http.py", "test_malformed.py", "test_sql_fuzzer.py"}
 
 
 @pytest.fixture(scope="session")

@@ -541,6 +541,7 @@ def send(content: Any) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 def test_the_messages_of_a_dead_consumer_return_when_their_locks_run_out(
     ears: Any, environment: dict[str, str]
 ) -> None:

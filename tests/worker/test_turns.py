@@ -95,6 +95,7 @@ def flood(session: Session) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_worker_waits_in_a_flood_no_longer_than_necessary(
     session: Session, flood: None, consume: Consume, kept: psycopg.Connection[Any]
 ) -> None:

@@ -97,7 +97,7 @@ def test_parked_messages_are_read_again_at_growing_intervals(worker: Worker) -> 
     create(*range(9))
     [message] = worker.claim()
     worker.refuse(message)
-    worker.looks(5000)
+    worker.looks(2300)
     waits = [round(later - earlier) for earlier, later in zip(worker.reads, worker.reads[1:], strict=False)]
     assert waits[:10] == [2, 4, 8, 16, 32, 64, 128, 256, 512, 600]
     assert set(waits[10:]) == {600}
@@ -132,7 +132,7 @@ def test_a_message_that_seemed_to_fit_and_was_refused_is_not_retried(worker: Wor
     create("a")
     [message] = worker.claim()
     worker.refuse(message)
-    worker.looks(5000)
+    worker.looks(2300)
     assert not worker.unknown.wants
     assert worker.unknown.refuses == [TASK]
 

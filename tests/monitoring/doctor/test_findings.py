@@ -388,6 +388,7 @@ def test_worker_problem(find: Find, db: None) -> None:
     assert find("worker-problem", workers.worker_problems) == [], "that is another finding"
 
 
+@pytest.mark.slow
 def test_worker_problem_of_a_look_that_fails(find: Find, session: Session, consume: Consume) -> None:
     """A real worker reports that its look at messages that wait for others fails."""
     session.rows("alter function pgqueue_message_settle rename to pgqueue_message_settle_away")

@@ -90,6 +90,7 @@ def run(database: str, statement: str) -> None:
         cursor.execute(statement)
 
 
+@pytest.mark.slow
 def test_recorded_migrations_without_tables_are_an_error_with_a_working_remedy(empty: str, settings: Settings) -> None:
     settings.TASKS = in_database(empty)
     assert check_records(None) == check_records(["default"]) == []

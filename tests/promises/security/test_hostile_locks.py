@@ -84,6 +84,7 @@ def test_a_role_that_cannot_change_the_history_cannot_block_new_partitions(guard
         _run(guarded.conninfo, ROLES_FILE)  # for the new table
 
 
+@pytest.mark.slow
 def test_creating_a_channel_in_a_long_transaction_blocks_no_claim(guarded: Guarded) -> None:
     with guarded.session("admin", autocommit=False) as admin, guarded.session("consumer") as consumer:
         admin.call("pgqueue_channel_set", name="acme", max_concurrency=3)
