@@ -35,6 +35,7 @@ WORKLOADS = {
     "snapshot": "a drain while another session holds a snapshot",
     "burst": "the first burst on tables that were never analysed",
     "mixed": "enqueues and jobs at 70 % of capacity, and how long jobs wait",
+    "flow": "one commit for each job, at some rates, and what each job costs",
     "channels": "1 000 channels, and others",
     "model": "waits that a model predicts, beside measured ones",
     "peers": "other queues, each in an environment of its own (only when named)",
@@ -121,7 +122,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
-    from tests.bench import channels, dependants, drain, enqueue, mixed, pickup, prediction
+    from tests.bench import channels, dependants, drain, enqueue, flow, mixed, pickup, prediction
     from tests.bench.peers import comparison
 
     return {
@@ -139,6 +140,7 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "snapshot": drain.beside_snapshot,
         "burst": drain.first_burst,
         "mixed": mixed.steady,
+        "flow": flow.steady,
         "channels": channels.lanes,
         "model": prediction.checked,
         "peers": comparison.compare,

@@ -30,6 +30,7 @@ class Sizes:
     clients: tuple[int, ...] = (1, 8)
     sleepers: tuple[int, ...] = (1,)
     processes: tuple[int, ...] = (1, 2, 4)
+    rates: tuple[int, ...] = (20, 400, 1300)
     peer_jobs: int = 10_000
     peer_ahead: int = 100_000
 
@@ -77,11 +78,12 @@ HELP = {
     "burst": "jobs of the first burst on tables that were never analysed",
     "pick_ups": "single jobs whose pick-up is timed",
     "sleeping_pick_ups": "the same on a worker that sleeps (1.5 s each)",
-    "seconds": "seconds of mixed load, and of idling",
+    "seconds": "seconds of mixed load, of each steady flow, and of idling",
     "enqueue_seconds": "seconds of enqueueing one by one, for each number of clients",
     "clients": "numbers of clients that enqueue",
     "sleepers": "numbers of sleeping workers meanwhile (0: none)",
     "processes": "numbers of worker processes",
+    "rates": "jobs a second of a steady flow",
     "peer_jobs": "jobs of a peer's drain",
     "peer_ahead": "scheduled messages before a peer's drain",
 }
