@@ -3166,21 +3166,25 @@ create or replace function pgqueue_message_complete(
     p_started_ats timestamptz[] default null,
     p_finished_ats timestamptz[] default null
 ) returns setof bigint
-language sql
+language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off
+set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
-    -- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids of the
-    -- ended attempts; an id that is missing in the result was not the caller's any more, and nothing happened to it.
-    -- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
-    -- locks several messages), so that calls never deadlock with each other.
-    -- Writes pgqueue_message and pgqueue_attempt in one statement.
-    --
-    -- The fence does not name unlock_at: worker is enough (it is null when the message is not locked), and a condition
-    -- on unlock_at would let the planner use pgqueue_message_locked_ix and read every locked row.
+-- Ends attempts as succeeded: the messages leave the queue and are appended to the history.  Returns the ids of the
+-- ended attempts; an id that is missing in the result was not the caller's any more, and nothing happened to it.
+-- The arrays are parallel and sorted by id.  Row locks are taken in the order of ids (as in every function that
+-- locks several messages), so that calls never deadlock with each other.
+-- Writes pgqueue_message and pgqueue_attempt in one statement.
+--
+-- The fence does not name unlock_at: worker is enough (it is null when the message is not locked), and a condition
+-- on unlock_at would let the planner use pgqueue_message_locked_ix and read every locked row.  The session keeps
+-- the plan: to make it took as long as to end an attempt.
+begin
+    return query
     with given as materialized (
         select *
         from unnest(p_ids, p_attempts, p_results, p_started_ats, p_finished_ats)
@@ -3207,7 +3211,8 @@ as $$
            e.content, e.headers
     from ended e
     order by e.id
-    returning message_id
+    returning message_id;
+end
 $$\;
 
 create or replace function pgqueue_message_complete(
