@@ -91,7 +91,7 @@ drop function if exists pgqueue_worker_lacks(text, text[], text[]);
 drop function if exists pgqueue_worker_version(text, text);
 drop function if exists pgqueue_version_key(text);
 drop function if exists pgqueue_worker_wake_by(text, boolean, bigint);
-drop function if exists pgqueue_worker_wake(text, boolean);
+drop function if exists pgqueue_worker_wake(text, boolean, boolean);
 drop function if exists pgqueue_session_worker();
 drop function if exists pgqueue_advisory_lock(text, boolean, integer);
 drop function if exists pgqueue_now(timestamptz);

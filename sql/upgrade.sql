@@ -729,12 +729,19 @@ as $$
     update pgqueue_worker w set version = p_version
     where w.id = p_id and w.version is distinct from p_version
 $$\;
-create or replace function pgqueue_worker_wake(p_queue text, p_tasks boolean default null) returns void
+drop function if exists pgqueue_worker_wake(text, boolean)\;
+create or replace function pgqueue_worker_wake(
+    p_queue text,
+    p_tasks boolean default null,
+    p_next boolean default false
+) returns void
 language plpgsql
 set search_path from current
 as $$
 -- Wakes one sleeping consumer that serves p_queue, if there is one: a worker when p_tasks is true, a consumer of raw
 -- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
+-- p_next: a consumer calls this because it has no room any more.  The payload then ends with a line feed, and who is
+-- woken asks for the open transactions: one of them may have read that the caller had room, and so notified nobody.
 -- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
 -- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
 -- then the sleepers, which poll every second, find the messages that it misses: none rests while it lives.
@@ -750,6 +757,7 @@ declare
     v_sleeper text;
     v_resting text[];
     v_awake boolean;
+    v_next text := case when p_next then E'\n' else '' end;
 begin
     -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
     if p_tasks is not null and exists (
@@ -772,8 +780,8 @@ begin
         group by w.tasks
     loop
         if v_sleeper is not null and not v_awake then
-            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255));
-            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255)) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
+            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255) || v_next);
+            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255) || v_next) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
         end if;
     end loop;
 end
@@ -784,12 +792,16 @@ set search_path from current
 as $$
 -- Wakes the workers that serve p_queue and would otherwise rest past p_at (epoch ms), when something in it becomes due:
 -- they learn the time and rest until then.  Workers that do not rest (pgqueue_worker.silent_until) poll every second,
--- so none of them is notified.  p_tasks: as in pgqueue_worker_wake.  The notifications are delivered at the caller's commit.
+-- and learn it then: one of them is notified only if p_at may be before its next poll.
+-- p_tasks: as in pgqueue_worker_wake.  The notifications are delivered at the caller's commit.
 -- Reads pgqueue_worker without a row lock and writes nothing.  Nobody rests for more than an hour, so a message that is
 -- due later does not even read it.
 begin
     if p_at > pgqueue_now() + 3700000 then
         return;
+    end if;
+    if p_at < pgqueue_now() + 1200 then
+        perform pgqueue_worker_wake(p_queue, p_tasks, true);
     end if;
     perform pg_notify('pgqueue_' || r.id, left(p_queue, 255))
     from (

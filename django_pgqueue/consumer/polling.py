@@ -34,6 +34,9 @@ class Polling:
         self.wants_to_sleep = False
         self.hurries = False
         """The consumer was woken, and has not looked yet: a message waits."""
+        self.stays_asleep = False
+        """The last look was that of a sleeper, which does not wake up: it found nothing, or there is so little to do that
+        each enqueue may notify it."""
         self.polled = False
         """The last look was that of a sleeper that no notification had woken."""
         self.is_dry = False
@@ -45,6 +48,7 @@ class Polling:
         self._writing: frozenset[int] | None = frozenset()
         """Transactions that were open when the consumer fell asleep, and still are.  None: it has not asked yet.  An
         enqueue in one of them may have read that the consumer was awake, and so notified nobody."""
+        self._was_called_by_another = False
         self._poll_at = self._ask_at = self._ask_seconds = 0.0
         self._dry_since: float | None = None
         self._found_at: float | None = None
@@ -71,6 +75,7 @@ class Polling:
                 self._gap_seconds += (min(1.0, now - self._found_at) - self._gap_seconds) * 0.25
             self._found_at = now
         self.is_dry = False
+        self.stays_asleep = self.asleep and (not found or (found < wanted and self._is_quiet()))
         if found >= wanted:
             self.wants_to_sleep = False
             self.next_look = now
@@ -82,7 +87,7 @@ class Polling:
         self.wants_to_sleep = self.listen and not self.asleep and dry_seconds > awake_seconds
         if self.hurries:
             self.next_look = now
-        elif (self.asleep and not found) or dry_seconds > AWAKE_SECONDS:
+        elif self.stays_asleep or dry_seconds > AWAKE_SECONDS:
             self.next_look = now + _poll_seconds()
         else:
             pause_seconds = min(MAX_LOOK_SECONDS, max(MIN_LOOK_SECONDS, dry_seconds / 8))
@@ -93,20 +98,24 @@ class Polling:
         """Puts the next look off, because others are there for new messages."""
         if self.hurries:  # a notification came with an answer
             return
-        self._writing = frozenset()
-        self.next_look = now + _poll_seconds()
+        self._writing, self._was_called_by_another = frozenset(), False
+        self._poll_at = self.next_look = now + _poll_seconds()
 
     # Transactions that stay open while the consumer falls asleep
 
-    def found_nothing(self, prospect: Prospect | None, *, now: float) -> None:
-        """Called after a look of a sleeper that found nothing.  ``prospect``: what it asked before a poll.  None: it
-        was woken, for a message that may be committed later, and so it polls at once.
+    def slept_on(self, prospect: Prospect | None, *, now: float) -> None:
+        """Called after a look of a sleeper that stays asleep.  ``prospect``: what it asked before a poll.  None: it was
+        woken, and its next poll is when it would have been.
 
-        The consumer asks whether transactions have ended after 2, 4, 8, ... ms, so that the message of a late commit
-        waits no longer than its transaction was open while the consumer slept.
+        Another consumer wakes it when that one has no room any more, for messages that may be committed later: then it
+        polls at once.  After a poll the consumer asks whether transactions have ended after 2, 4, 8, ... ms, so that
+        the message of a late commit waits no longer than its transaction was open while the consumer slept.
         """
         if prospect is None:
-            self._writing, self.next_look = None, 0.0
+            if self._was_called_by_another or self._writing is None:
+                self._was_called_by_another, self._writing, self.next_look = False, None, 0.0
+            elif not self.hurries:
+                self.next_look = min(self._ask_at, self._poll_at) if self._writing else self._poll_at
             return
         if prospect.next_at is not None:
             due_seconds = max(MIN_DUE_SECONDS, (prospect.next_at - prospect.now) / 1000)
@@ -149,10 +158,16 @@ class Polling:
         at once.
         """
         self.asleep, self.wants_to_sleep = True, False
-        self._writing, self.next_look = None, 0.0
+        self._was_called_by_another, self._writing, self.next_look = False, None, 0.0
 
     def woke_up(self) -> None:
+        if self.stays_asleep:  # and has put its next look off
+            self.stays_asleep, self.next_look = False, 0.0
         self.asleep = self.rests = False
+
+    def looks_soon(self) -> None:
+        """Called when something that the consumer has put back itself may be due soon.  A sleeper polls."""
+        self.next_look = 0.0
 
     def rest(self, *, until: float) -> None:
         self.rests = True
@@ -162,7 +177,9 @@ class Polling:
         if self.rests:
             self.rests, self.next_look = False, 0.0
 
-    def notified(self) -> None:
+    def notified(self, by_another: bool = False) -> None:  # noqa: FBT001, FBT002
+        """``by_another``: by a consumer that has no room any more, not by the transaction of a message."""
+        self._was_called_by_another = self._was_called_by_another or by_another
         self.hurries, self.rests = True, False
         self.next_look = 0.0
 

@@ -49,7 +49,7 @@ class Session:
         *,
         consumer: str,
         pooled: bool,
-        notified: Callable[[], None] | None = None,
+        notified: Callable[[bool], None] | None = None,
         parked: Callable[[], None] | None = None,
         kind: str = "worker",
         row_wait_ms: int = 0,
@@ -57,8 +57,9 @@ class Session:
         renamed: Callable[[], str] | None = None,
     ) -> None:
         """``pooled``: each transaction may have another server session, so nothing in the session may outlive it.
-        ``notified``: called for each notification to the consumer that a message is ready.  ``parked``: called for one
-        that messages were parked, which it may know.  ``kind``: what the log calls the consumer.
+        ``notified``: called for each notification to the consumer that a message is ready, with whether that comes
+        from another consumer that can take no more.  ``parked``: called for a notification that messages were parked,
+        which it may know.  ``kind``: what the log calls the consumer.
         ``renamed``: called when the server was started since the last connection; returns another name for the
         consumer.  Such a server may have lost its last commits, and give their ids to other messages: no token of the
         consumer's may be valid for those.
@@ -153,9 +154,10 @@ class Session:
 
     def _take(self, payload: str | bytes) -> None:
         """The payload is the name of a queue that has work, or empty where messages were parked."""
-        take = self.notified if payload or self.parked is None else self.parked
-        if take is not None:
-            take()
+        if not payload and self.parked is not None:
+            self.parked()
+        elif self.notified is not None:
+            self.notified(payload[-1:] in {"\n", b"\n"})
 
 
 class PooledStatements:

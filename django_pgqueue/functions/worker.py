@@ -228,9 +228,12 @@ def worker_wake_resting(connection: Connection, queue: str) -> None:
 
 
 def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
-    """Wakes one idle worker of ``queue``, if there is one; with ``tasks=False`` one consumer of raw messages."""
+    """Wakes one idle worker of ``queue``, if there is one; with ``tasks=False`` one consumer of raw messages.
+
+    Called by a consumer that cannot take more, or leaves.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_worker_wake(%s, %s)", (queue, tasks))
+        cursor.execute("select pgqueue_worker_wake(%s, %s, true)", (queue, tasks))
 
 
 def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:
@@ -240,7 +243,7 @@ def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> No
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "select pgqueue_worker_wake(q, true) "
+            "select pgqueue_worker_wake(q, true, true) "
             "from unnest(coalesce(%s::text[], array(select n from pgqueue_message_queues(100) as n))) as q "
             "where exists (select from pgqueue_worker w where w.asleep_until is not null)",
             (None if queues is None else list(queues),),

@@ -160,7 +160,7 @@ class Pump:
         with self.lock:
             if self.has_room_again:
                 self.has_room_again = False
-                self.polling.notified()
+                self.polling.looks_soon()  # and perhaps a message has been put back for later
             room = self._room()
         if room <= 0 or self.stopping or not self.polling.is_due(self._writing, now=time.monotonic()):
             return
@@ -173,11 +173,11 @@ class Pump:
                 self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
             self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
-            if self.polling.asleep and not claimed:
-                self.polling.found_nothing(prospect, now=time.monotonic())
+            if self.polling.stays_asleep:
+                self.polling.slept_on(prospect, now=time.monotonic())
         if new := [message for message in claimed if not self._has(message)]:
             self._hand_over(new)
-        if claimed and self.polling.asleep:
+        if claimed and self.polling.asleep and not self.polling.stays_asleep:
             self._wake_up(full=len(claimed) >= room)
         elif self.polling.wants_to_sleep:
             self._be_seen(asleep=True)

@@ -1,9 +1,15 @@
-create or replace function pgqueue_worker_wake(p_queue text, p_tasks boolean default null) returns void
+create or replace function pgqueue_worker_wake(
+    p_queue text,
+    p_tasks boolean default null,
+    p_next boolean default false
+) returns void
 language plpgsql
 set search_path from current
 as $$
 -- Wakes one sleeping consumer that serves p_queue, if there is one: a worker when p_tasks is true, a consumer of raw
 -- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
+-- p_next: a consumer calls this because it has no room any more.  The payload then ends with a line feed, and who is
+-- woken asks for the open transactions: one of them may have read that the caller had room, and so notified nobody.
 -- Wakes none while an awake consumer has room: that one polls every few milliseconds, and wakes the next when it has
 -- taken as much as it could.  A consumer that has not been seen for two seconds may be dead, and does not count; until
 -- then the sleepers, which poll every second, find the messages that it misses: none rests while it lives.
@@ -19,6 +25,7 @@ declare
     v_sleeper text;
     v_resting text[];
     v_awake boolean;
+    v_next text := case when p_next then E'\n' else '' end;
 begin
     -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
     if p_tasks is not null and exists (
@@ -41,8 +48,8 @@ begin
         group by w.tasks
     loop
         if v_sleeper is not null and not v_awake then
-            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255));
-            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255)) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
+            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255) || v_next);
+            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255) || v_next) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
         end if;
     end loop;
 end

@@ -73,17 +73,66 @@ def test_a_worker_stays_awake_while_all_together_have_much_to_do(
     assert idleness.wants_to_sleep
 
 
-def test_a_woken_worker_that_found_a_message_looks_again_soon(idleness: Polling) -> None:
-    looked_in_vain(idleness, 10.0, 11.0)
+def test_a_woken_worker_with_much_to_do_wakes_up_and_looks_again_soon(idleness: Polling) -> None:
+    now = found_something(idleness, a_second=300)
     idleness.fell_asleep()
-    looked_in_vain(idleness, 11.0)
+    looked_in_vain(idleness, now)
     idleness.notified()
     hurries = idleness.hurries
     idleness.looks()
-    idleness.looked(found=1, wanted=4, now=11.5)
+    idleness.looked(found=1, wanted=4, now=now)
     assert hurries
     assert not idleness.hurries
-    assert idleness.next_look == 11.5 + MIN_LOOK_SECONDS
+    assert not idleness.stays_asleep
+    assert idleness.next_look == now + MIN_LOOK_SECONDS
+
+
+def woken(idleness: Polling, *, found: int, now: float) -> None:
+    idleness.notified()
+    idleness.looks()
+    idleness.looked(found=found, wanted=4, now=now)
+    if idleness.stays_asleep:
+        idleness.slept_on(None, now=now)
+
+
+def test_a_woken_worker_with_little_to_do_stays_asleep_and_polls_when_it_would_have(idleness: Polling) -> None:
+    fell_asleep_beside(idleness)
+    polls_at = idleness.next_look
+    woken(idleness, found=1, now=11.1)
+    assert idleness.stays_asleep
+    assert idleness.next_look == polls_at
+    woken(idleness, found=4, now=11.2)
+    assert not idleness.stays_asleep, "there may be more"
+    assert idleness.next_look == 11.2
+
+
+def test_a_woken_worker_goes_on_asking_for_transactions(idleness: Polling) -> None:
+    fell_asleep_beside(idleness, 7)
+    woken(idleness, found=1, now=11.001)
+    assert idleness.asks_first(11.002)
+    assert idleness.is_due(frozenset, now=11.002)
+
+
+def test_a_worker_that_is_woken_before_its_first_poll_polls_at_once(idleness: Polling) -> None:
+    looked_in_vain(idleness, 10.0, 11.0)
+    idleness.fell_asleep()
+    woken(idleness, found=0, now=11.0)
+    assert idleness.is_poll
+    assert idleness.next_look <= 11.0
+
+
+def test_who_wakes_up_after_all_looks_at_once(idleness: Polling) -> None:
+    fell_asleep_beside(idleness)
+    woken(idleness, found=1, now=11.1)
+    idleness.woke_up()
+    assert idleness.next_look <= 11.1
+
+
+def test_what_a_sleeper_has_put_back_makes_it_poll(idleness: Polling) -> None:
+    fell_asleep_beside(idleness)
+    idleness.looks_soon()
+    assert idleness.is_poll
+    assert idleness.next_look <= 11.0
 
 
 def test_a_worker_woken_during_a_look_looks_again_at_once(idleness: Polling) -> None:
@@ -146,11 +195,11 @@ def test_a_notification_makes_a_worker_look_at_once(idleness: Polling) -> None:
 
 def test_a_scheduled_message_shortens_the_sleep_and_a_later_one_does_not_lengthen_it(idleness: Polling) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
-    idleness.found_nothing(prospect(next_at=300), now=11.0)
+    idleness.slept_on(prospect(next_at=300), now=11.0)
     assert idleness.next_look == 11.3
-    idleness.found_nothing(prospect(next_at=30_000), now=11.0)
+    idleness.slept_on(prospect(next_at=30_000), now=11.0)
     assert idleness.next_look == 11.3
-    idleness.found_nothing(prospect(next_at=0), now=11.0)
+    idleness.slept_on(prospect(next_at=0), now=11.0)
     assert idleness.next_look == 11.0 + MIN_DUE_SECONDS, "what is due and not to be had is no reason to hurry"
 
 
@@ -159,7 +208,7 @@ def fell_asleep_beside(idleness: Polling, *writing: int) -> None:
     looked_in_vain(idleness, 10.0, 11.0)
     idleness.fell_asleep()
     looked_in_vain(idleness, 11.0)
-    idleness.found_nothing(prospect(*writing), now=11.0)
+    idleness.slept_on(prospect(*writing), now=11.0)
 
 
 def test_a_sleeper_asks_for_the_end_of_transactions_less_and_less_often(idleness: Polling) -> None:
@@ -177,11 +226,11 @@ def test_a_sleeper_polls_when_one_of_the_transactions_has_ended(idleness: Pollin
     fell_asleep_beside(idleness, 7, 8)
     assert idleness.is_due(lambda: frozenset({8, 9}), now=11.002)
     looked_in_vain(idleness, 11.002)
-    idleness.found_nothing(prospect(8, 9, 10), now=11.002)
+    idleness.slept_on(prospect(8, 9, 10), now=11.002)
     assert not idleness.is_due(lambda: frozenset({8, 10}), now=11.006), "9 has begun since, and notifies the sleeper"
     assert idleness.is_due(lambda: frozenset({10}), now=11.014)
     looked_in_vain(idleness, 11.014)
-    idleness.found_nothing(prospect(10), now=11.014)
+    idleness.slept_on(prospect(10), now=11.014)
     assert not idleness.asks_first(11.014)
     assert idleness.next_look >= 11.014 + 0.8 * POLL_SECONDS
 
@@ -205,14 +254,14 @@ def test_a_look_that_others_have_ordered_does_not_wait_for_transactions(idleness
     assert idleness.is_due(lambda: frozenset({7}), now=11.001)
 
 
-def test_a_sleeper_that_was_woken_in_vain_polls_at_once(idleness: Polling) -> None:
+def test_a_sleeper_that_another_has_woken_in_vain_polls_at_once(idleness: Polling) -> None:
     fell_asleep_beside(idleness)
-    idleness.notified()
+    idleness.notified(True)
     looked_in_vain(idleness, 20.0)
-    idleness.found_nothing(None, now=20.0)
+    idleness.slept_on(None, now=20.0)
     assert idleness.next_look <= 20.0
     looked_in_vain(idleness, 20.0)
-    idleness.found_nothing(prospect(30), now=20.0)
+    idleness.slept_on(prospect(30), now=20.0)
     assert idleness.asks_first(20.002), "the message for which it was woken may be committed later"
 
 

@@ -107,19 +107,20 @@ def test_a_lost_connection_is_an_error(statements: Statements, connection: psyco
 
 
 def test_a_notification_that_arrives_with_a_result_is_received() -> None:
-    heard: list[str] = []
-    session = Session("default", consumer="me", pooled=False, notified=lambda: heard.append("!"))
+    heard: list[bool] = []
+    session = Session("default", consumer="me", pooled=False, notified=heard.append)
     session.open()
     with session.connection:
         assert isinstance(session.statements, Statements)
         with session.statements.cursor() as cursor:
             cursor.execute("select pg_notify('pgqueue_me', %s)", ("default",))
+            cursor.execute("select pg_notify('pgqueue_me', %s)", ("default\n",))
         session.take_notifications()
-        assert heard == ["!"]
+        assert heard == [False, True], "the second one is from a consumer that has no room any more"
 
 
 def test_behind_a_pooler_nothing_is_prepared() -> None:
-    session = Session("default", consumer="me", pooled=True, notified=lambda: None)
+    session = Session("default", consumer="me", pooled=True, notified=lambda _: None)
     session.open()
     with session.connection:
         assert isinstance(session.statements, PooledStatements)

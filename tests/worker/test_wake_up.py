@@ -65,7 +65,7 @@ def test_a_worker_that_was_woken_in_vain_finds_the_message_of_a_later_commit(no_
     with transaction.atomic():
         message = Message.objects.create(task=nothing.module_path, content={"args": [], "kwargs": {}}, dequeue_at=0)
         with another_transaction() as other:
-            other.execute("select pg_notify('pgqueue_' || %s, 'default')", (worker.id,))
+            other.execute("select pg_notify('pgqueue_' || %s, E'default\\n')", (worker.id,))
             other.commit()
         wait_until(lambda: worker.polling.asks_first(0.0), "it has looked in vain, and asks for the transaction")
     wait_until(Attempt.objects.filter(message_id=message.pk).exists, "the message has run")

@@ -54,7 +54,7 @@ class Availability:
                 self._fall_asleep()
         elif found and self.polling.polled and self.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
-        elif found:
+        elif found and (full or not self.polling.stays_asleep):
             self._wake_up(has_room=not full or self.prefetch.may_be_short)
 
     def full(self) -> None:

@@ -22,7 +22,7 @@ from django_pgqueue.worker.claim.rest import Rest
 from django_pgqueue.worker.claim.turns import Turns
 from django_pgqueue.worker.claim.unknown import UnknownMessages
 from django_pgqueue.worker.claim.versions import Versions
-from django_pgqueue.worker.run.outcome import GivenBack
+from django_pgqueue.worker.run.outcome import Committed, GivenBack, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -205,8 +205,8 @@ class Claimer:
             if claimed and alone:
                 self._begin(claimed, room)
             self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
-            if self.polling.asleep and not claimed and (prospect is not None or not polls):
-                self.polling.found_nothing(prospect, now=now)
+            if self.polling.stays_asleep and (prospect is not None or not polls):
+                self.polling.slept_on(prospect, now=now)
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
         self.caution.claimed(len(claimed), len(self._unreadable))
@@ -327,6 +327,8 @@ class Claimer:
         """Forgets the messages whose ends are recorded."""
         for end in ends:
             self.forget(end.message)
+        if not all(isinstance(end.outcome, (Succeeded, Committed)) for end in ends):
+            self.polling.looks_soon()  # perhaps there will be another attempt, and nobody is told
         if any(end.message.channel is not None for end in ends):  # a channel may have room again
             self.polling.notified()
         self.idleness.worked()

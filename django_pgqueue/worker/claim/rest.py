@@ -1,7 +1,7 @@
 """The rest of a worker that has nothing to do: it says nothing and asks nothing for ``IDLE_POLL_SECONDS``.
 
 A sleeper polls every second, because a notification may miss it: an enqueue that read the workers before this one
-slept, and commits after its last look, notifies nobody (``Polling.found_nothing`` shortens that wait).  So a worker
+slept, and commits after its last look, notifies nobody (``Polling.slept_on`` shortens that wait).  So a worker
 rests only when no transaction is left that began before its row said that it rests.  From then on whatever is enqueued
 wakes it, or is due after its next look.
 

@@ -9,7 +9,8 @@ says so               Availability._tell_of_room: pgqueue_worker_seen(p_has_room
                       room, and by one that was woken perhaps while it has none: its jobs may be short
 full                  Availability.full: what was said is taken back, committed, unless there is room again by
                       then; then the next is woken
-polls                 Availability.looked: a sleeper that found something sleeps on where others have room
+polls                 Availability.looked: a sleeper that found something sleeps on where others have room, or where it
+                      is not full and there is little to do (Polling.stays_asleep)
 falls asleep          Availability._is_not_needed: as others have room
 stops                 Availability.be_seen_if_due, and nothing is looked for any more; then the next is woken
 writes                pgqueue_message_create: the row, and pgqueue_worker_wake, which wakes nobody where somebody has
@@ -35,6 +36,7 @@ VARIANTS = {
     "who is full wakes the next before he takes it back": "wakes first",
     "who falls asleep goes on saying that he has room": "keeps it asleep",
     "who sleeps and is full sleeps on": "sleeps on when full",
+    "who was called by another and sleeps on does not ask": "sleeps on and does not ask",
     "who stops goes on saying that he has room": "keeps it when stopping",
     "who stops takes it back and wakes nobody": "stops in silence",
 }
@@ -50,6 +52,7 @@ class Worker(NamedTuple):
     running: int = 0
     writing: frozenset[int] | None = frozenset()
     """As in ``sleepers.py``."""
+    asks: bool = False
 
 
 class Room(Waking):
@@ -89,14 +92,17 @@ class Room(Waking):
     def _asleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         match worker.stage:
             case "poll" if worker.notified:
-                called = worker._replace(stage="called", writing=None)
-                yield f"worker {number} is woken", at_worker(state, number, called)
+                yield f"worker {number} is woken", _at(state, number, "called")
             case "poll":
                 asked = worker._replace(stage="asked", notified=False, writing=still_open(state, worker.writing))
                 yield f"worker {number} asks", at_worker(state, number, asked)
             case "asked" | "called":
-                nothing = "asleep" if worker.stage == "asked" else "poll"
-                yield from self._look(state, number, worker, found="woken", full="woken full", nothing=nothing)
+                asks = worker.asks and self.broken != "sleeps on and does not ask"
+                asks = worker.stage == "called" and (asks or worker.writing is None)
+                after = worker._replace(asks=False, writing=None) if asks else worker
+                nothing = "poll" if asks else "asleep"
+                yield from self._look(state, number, worker, found="woken", full="woken full", nothing="")
+                yield from self._look(state, number, after, found=nothing, full="", nothing=nothing)
             case "asleep" if worker.running >= SLOTS[number] and self.broken != "sleeps on when full":
                 full = worker._replace(stage="telling", says="nothing", room_too=False)
                 yield f"worker {number} signs off, because it is full", at_worker(state, number, full)
@@ -113,8 +119,7 @@ class Room(Waking):
 
     def _sleep(self, state: State, number: int, worker: Worker) -> Iterator[tuple[str, State]]:
         if worker.notified:
-            called = worker._replace(stage="called", writing=None)
-            yield f"worker {number} is woken", at_worker(state, number, called)
+            yield f"worker {number} is woken", _at(state, number, "called")
         elif worker.writing and still_open(state, worker.writing) != worker.writing:
             yield f"worker {number} polls", _at(state, number, "poll")
         if _others_have_room(state, number):
@@ -174,6 +179,8 @@ class Room(Waking):
         room = SLOTS[number] - worker.running
         taken = ready_enqueues(state)[:room]
         notified = worker.notified and worker.stage == "asked"  # what is heard since it asked is for the next look
+        if not (full if len(taken) >= room > 0 else found if taken else nothing):
+            return
         if not taken:
             if worker.stage != nothing:
                 after = worker._replace(stage=nothing, notified=notified)

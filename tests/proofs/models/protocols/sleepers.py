@@ -13,6 +13,7 @@ writes                pgqueue_message_create: the row, and pgqueue_worker_wake, 
 commits               the message is there, and the notification is delivered
 waits                 Loop._wait: until a notification, which is kept in Polling.next_look, or has come by then
 waits                 also Polling.asks_first: until one of the transactions has ended, and then it polls
+is woken              Polling.slept_on: if another worker has called, and the look finds nothing, it polls at once
 ====================  =============================================================================================
 
 Workers also look about once a second without being woken (Polling.POLL_SECONDS).  That is left out here: no message may
@@ -37,7 +38,8 @@ VARIANTS = {
     "the next sleeper is woken before signing off": "wakes first",
     "a sleeper does not ask for open transactions": "does not ask",
     "a sleeper asks for open transactions after its look": "asks late",
-    "a sleeper that was woken in vain does not ask": "trusts the call",
+    "a sleeper that another has woken in vain does not ask": "trusts the call",
+    "a sleeper that was woken in vain forgets for whom it waits": "forgets the others",
 }
 
 WORKERS = 2
@@ -49,6 +51,8 @@ class Worker(NamedTuple):
     notified: bool = False
     writing: frozenset[int] | None = frozenset()
     """The transactions for which it asks.  None: at its next poll, for all that are open."""
+    asks: bool = False
+    """Another worker has called, which can take no more."""
 
 
 class Sleepers(Waking):
@@ -88,7 +92,7 @@ class Sleepers(Waking):
                 writing = frozenset[int]() if self.broken == "does not ask" else still_open(state, worker.writing)
                 asked = worker._replace(stage=stage, notified=False, writing=writing)
                 yield f"worker {number} asks", at_worker(state, number, asked)
-            case "called" if self.broken != "trusts the call":
+            case "called" if worker.writing is None or (worker.asks and self.broken != "trusts the call"):
                 yield from self._look(state, number, found="woken", nothing="poll")
             case "asked" | "called":
                 yield from self._look(state, number, found="woken", nothing="settling")
@@ -106,7 +110,7 @@ class Sleepers(Waking):
             heard = worker.notified and self.broken != "forgets"
             yield f"worker {number} waits", at_worker(state, number, worker._replace(stage="asleep", notified=heard))
         elif worker.notified:
-            writing = worker.writing if self.broken == "trusts the call" else None
+            writing = frozenset[int]() if self.broken == "forgets the others" else worker.writing
             called = worker._replace(stage="called", writing=writing)
             yield f"worker {number} is woken", at_worker(state, number, called)
         elif worker.writing and still_open(state, worker.writing) != worker.writing:
@@ -130,6 +134,8 @@ class Sleepers(Waking):
         # What is heard since it asked is for the next look.
         worker = worker._replace(notified=worker.notified and worker.stage == "asked")
         ready = ready_enqueues(state)
+        if not ready and nothing == "poll":
+            worker = worker._replace(asks=False, writing=None)
         if not ready:
             yield f"worker {number} looks: nothing", at_worker(state, number, worker._replace(stage=nothing))
             return

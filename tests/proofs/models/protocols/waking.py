@@ -22,7 +22,7 @@ class Enqueue(NamedTuple):
 
 class State(NamedTuple):
     workers: tuple[Any, ...]
-    """As the protocol has them; with a ``stage``, and ``notified``."""
+    """As the protocol has them; with a ``stage``, ``notified``, and ``asks``: another worker has called."""
     enqueues: tuple[Enqueue, ...]
 
 
@@ -73,7 +73,7 @@ class Waking:
 
     def woken_next(self, state: State) -> Iterator[State]:
         for target in self.targets(state):
-            yield notify(state, target)
+            yield notify(state, target, by_another=True)
 
 
 def ready_enqueues(state: State) -> list[int]:
@@ -100,5 +100,8 @@ def still_open(state: State, before: frozenset[int] | None) -> frozenset[int]:
     return writing if before is None else before & writing
 
 
-def notify(state: State, target: int | None) -> State:
-    return state if target is None else at_worker(state, target, state.workers[target]._replace(notified=True))
+def notify(state: State, target: int | None, *, by_another: bool = False) -> State:
+    if target is None:
+        return state
+    worker = state.workers[target]
+    return at_worker(state, target, worker._replace(notified=True, asks=worker.asks or by_another))
