@@ -125,7 +125,7 @@ class WorkerProcess:
             self.session,
             {
                 "heartbeats": [Heartbeats(settings, self.held), ProgressReports(self.slots.reports)],
-                "upkeep": [self.upkeep.maintenance],
+                "upkeep": [self.upkeep.maintenance, self.upkeep.vacuum],
             },
         )
         self.is_started = False
@@ -243,6 +243,7 @@ class WorkerProcess:
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)
         self.claimer.recorded(ends)
+        self.upkeep.vacuum.jobs += len(ends)
 
     def _retire_if_due(self) -> None:
         if self.phase.is_leaving:

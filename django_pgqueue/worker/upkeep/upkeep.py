@@ -9,6 +9,7 @@ from django_pgqueue import functions
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
+from django_pgqueue.worker.upkeep.vacuum import Vacuum
 
 if TYPE_CHECKING:
     from django_pgqueue.consumer.parts import Parts
@@ -37,7 +38,8 @@ class Upkeep:
         self.polling = polling
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
         self.maintenance = Maintenance(history_days=settings.history_days)
-        """Done in a thread of its own."""
+        self.vacuum = Vacuum()
+        """Both are done in a thread of its own."""
         self.recycling = Recycling(settings, retirement)
         self._next_settling = 0.0
 

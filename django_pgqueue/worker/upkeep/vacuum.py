@@ -1,0 +1,60 @@
+"""Vacuums the table of messages while it has few live rows and many dead ones.
+
+Each message leaves two dead rows, and autovacuum looks once a minute at best: at 1,000 messages a second a table of a
+few rows would grow by some ten megabytes in between, and everybody who reads its indexes pays for that.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from django_pgqueue.consumer.background import Connect
+
+JOBS_BETWEEN = 2_500
+"""A process asks for dead rows after this many jobs of its own."""
+MIN_DEAD = 4_000
+MIN_SECONDS, MAX_SECONDS = 2.0, 60.0
+MAX_SHARE = 0.05
+"""Vacuum takes at most this share of the time, so that a large table is left to autovacuum."""
+
+TABLE = """
+select s.n_dead_tup, s.n_live_tup, s.vacuum_count from pg_stat_all_tables s where s.relid = to_regclass('pgqueue_message')
+"""
+# It waits for no lock and takes none that stops others.
+VACUUM = "vacuum (skip_locked, truncate false) pgqueue_message"
+
+
+class Vacuum:
+    """Runs in the thread of a ``Background``.  The process's thread counts the jobs."""
+
+    name = "vacuum"
+    max_again_seconds = MAX_SECONDS
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        """Jobs since the last look."""
+        self.next_at = 0.0
+        self._pause_seconds = MIN_SECONDS
+
+    def due_at(self) -> float:
+        return self.next_at if self.jobs >= JOBS_BETWEEN else float("inf")
+
+    def do(self, connect: Connect) -> None:
+        self.jobs = 0
+        self.next_at = time.monotonic() + MIN_SECONDS
+        connection = connect().connection
+        if (table := connection.execute(TABLE).fetchone()) is None:
+            return
+        dead, live, before = table
+        if dead < MIN_DEAD or dead < live:
+            return
+        began = time.monotonic()
+        connection.execute(VACUUM)
+        now = time.monotonic()
+        left, _, after = connection.execute(TABLE).fetchone() or table
+        # Without the right to vacuum, while another session does, or where an old snapshot still needs the rows.
+        is_vain = after == before or left > dead / 2
+        self._pause_seconds = min(MAX_SECONDS, 2 * self._pause_seconds) if is_vain else MIN_SECONDS
+        self.next_at = now + max(self._pause_seconds, (now - began) / MAX_SHARE)
