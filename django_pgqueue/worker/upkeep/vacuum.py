@@ -7,20 +7,30 @@ few rows would grow by some ten megabytes in between, and everybody who reads it
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import psycopg
+
     from django_pgqueue.consumer.background import Connect
 
 JOBS_BETWEEN = 2_500
 """A process asks for dead rows after this many jobs of its own."""
 MIN_DEAD = 4_000
+MAX_LIVE = 10_000
+"""A table with more rows is left to autovacuum."""
+OLD_SECONDS = 5
+"""Nothing is removed while a transaction this old may still see the dead rows."""
 MIN_SECONDS, MAX_SECONDS = 2.0, 60.0
 MAX_SHARE = 0.05
-"""Vacuum takes at most this share of the time, so that a large table is left to autovacuum."""
+"""Vacuum takes at most this share of the time."""
 
 TABLE = """
-select s.n_dead_tup, s.n_live_tup, s.vacuum_count from pg_stat_all_tables s where s.relid = to_regclass('pgqueue_message')
+select s.n_dead_tup, s.n_live_tup, s.vacuum_count, exists (
+    select from pg_stat_activity a
+    where a.pid <> pg_backend_pid() and a.backend_xmin is not null and a.xact_start < clock_timestamp() - %s * interval '1 second'
+)
+from pg_stat_all_tables s where s.relid = to_regclass('pgqueue_message')
 """
 # It waits for no lock and takes none that stops others.
 VACUUM = "vacuum (skip_locked, truncate false) pgqueue_message"
@@ -45,16 +55,22 @@ class Vacuum:
         self.jobs = 0
         self.next_at = time.monotonic() + MIN_SECONDS
         connection = connect().connection
-        if (table := connection.execute(TABLE).fetchone()) is None:
-            return
-        dead, live, before = table
-        if dead < MIN_DEAD or dead < live:
+        dead, live, before, is_seen = _table(connection)
+        if dead < MIN_DEAD or live > MAX_LIVE or is_seen:
             return
         began = time.monotonic()
         connection.execute(VACUUM)
         now = time.monotonic()
-        left, _, after = connection.execute(TABLE).fetchone() or table
+        left, _, after, _ = _table(connection)
         # Without the right to vacuum, while another session does, or where an old snapshot still needs the rows.
         is_vain = after == before or left > dead / 2
         self._pause_seconds = min(MAX_SECONDS, 2 * self._pause_seconds) if is_vain else MIN_SECONDS
         self.next_at = now + max(self._pause_seconds, (now - began) / MAX_SHARE)
+
+
+def _table(connection: psycopg.Connection[Any]) -> tuple[int, int, int, bool]:
+    """Returns the dead and the live rows, how often the table was vacuumed by hand, and whether an old transaction may
+    still see dead rows.
+    """
+    row = connection.execute(TABLE, (OLD_SECONDS,)).fetchone()
+    return (0, 0, 0, False) if row is None else (row[0], row[1], row[2], row[3])
