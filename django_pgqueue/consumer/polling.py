@@ -35,8 +35,8 @@ class Polling:
         self.hurries = False
         """The consumer was woken, and has not looked yet: a message waits."""
         self.stays_asleep = False
-        """The last look was that of a sleeper, which does not wake up: it found nothing, or there is so little to do that
-        each enqueue may notify it."""
+        """The last look was that of a sleeper, which does not wake up: it found nothing, or there is so little to do
+        that each enqueue may notify it."""
         self.polled = False
         """The last look was that of a sleeper that no notification had woken."""
         self.is_dry = False
@@ -177,7 +177,7 @@ class Polling:
         if self.rests:
             self.rests, self.next_look = False, 0.0
 
-    def notified(self, by_another: bool = False) -> None:  # noqa: FBT001, FBT002
+    def notified(self, by_another: bool = False) -> None:
         """``by_another``: by a consumer that has no room any more, not by the transaction of a message."""
         self._was_called_by_another = self._was_called_by_another or by_another
         self.hurries, self.rests = True, False

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from contextlib import contextmanager
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from multiprocessing.synchronize import Event as Flag
 
     from tests.bench.bench import Bench
+    from tests.bench.tally import Tally
 
 CREATE = clients.CREATE
-ALONE = "enqueues alone"
 SETTLING_SECONDS = 2.0
 WARM_JOBS = 20
 SIZE = "select pg_relation_size('pgqueue_message')"
@@ -33,30 +34,46 @@ def steady(bench: Bench) -> None:
     """CPU includes the enqueues' own, which stands beside it, and what vacuum takes.  The first jobs only warm up."""
     for rate in bench.sizes.rates:
         count = max(WARM_JOBS, int(rate * bench.sizes.seconds))
-        alone, by_worker = f"{rate} jobs/s, {ALONE}", f"{rate} jobs/s"
-        database.empty()
-        with database.connect() as connection, enqueuing(count, rate) as client:
-            meter = begin(client, connection, worker=None)
-            client.wait()
-            costs = meter.costs(count)
-        bench.add(f"{alone}: commits", 1e9 * count / client.took_ns, "/s", costs=costs)
-        database.empty()
-        with workers.tallied(marks=count + WARM_JOBS) as tally, workers.workers() as process:
-            with database.connect() as connection, enqueuing(count, rate) as client, watched_size() as sizes:
-                meter = begin(client, connection, worker=process.pid)
-                idle_before = idle_seconds()
-                client.wait()
-                idle = (idle_seconds() - idle_before) / (client.took_ns / 1e9) / (os.cpu_count() or 1)
-                workers.wait_for(lambda: tally.count >= count + WARM_JOBS, "the last jobs")
-                workers.wait_for(lambda: not database.value("select count(*) from pgqueue_message"), "their ends")
-                meter.stop()
-                costs = meter.costs(count)
-            marks = tally.marks()
-        waits = [(marks[number] - at) / 1e6 for number, at in client.committing.items()]
-        for word, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
-            bench.add(f"{by_worker}: wait, {word}", percentile(waits, share), "ms", costs=costs if word == "p50" else None)
-        bench.add(f"{by_worker}: CPU of the machine that is idle", 100 * idle, "%")
-        bench.add(f"{by_worker}: largest size of pgqueue_message", max(sizes) / 1e6, "MB")
+        alone(bench, rate, count)
+        by_worker(bench, rate, count)
+
+
+def alone(bench: Bench, rate: int, count: int) -> None:
+    database.empty()
+    with database.connect() as connection, enqueuing(count, rate) as client:
+        meter = begin(client, connection, worker=None)
+        client.wait()
+        costs = meter.costs(count)
+    bench.add(f"{rate} jobs/s, enqueues alone: commits", 1e9 * count / client.took_ns, "/s", costs=costs)
+
+
+def by_worker(bench: Bench, rate: int, count: int) -> None:
+    database.empty()
+    with (
+        workers.tallied(marks=count + WARM_JOBS) as tally,
+        workers.workers() as process,
+        database.connect() as connection,
+        enqueuing(count, rate) as client,
+        watched_size() as sizes,
+    ):
+        meter = begin(client, connection, worker=process.pid)
+        idle_before = idle_seconds()
+        client.wait()
+        idle = (idle_seconds() - idle_before) / (client.took_ns / 1e9) / (os.cpu_count() or 1)
+        workers.wait_for(partial(has_run, tally, count + WARM_JOBS), "the last jobs")
+        workers.wait_for(lambda: not database.value("select count(*) from pgqueue_message"), "their ends")
+        meter.stop()
+        costs = meter.costs(count)
+        marks = tally.marks()
+    waits = [(marks[number] - at) / 1e6 for number, at in client.committing.items()]
+    for word, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
+        bench.add(f"{rate} jobs/s: wait, {word}", percentile(waits, share), "ms", costs=costs if share == 0.5 else None)
+    bench.add(f"{rate} jobs/s: CPU of the machine that is idle", 100 * idle, "%")
+    bench.add(f"{rate} jobs/s: largest size of pgqueue_message", max(sizes) / 1e6, "MB")
+
+
+def has_run(tally: Tally, count: int) -> bool:
+    return tally.count >= count
 
 
 class Client:
@@ -66,7 +83,7 @@ class Client:
         context = multiprocessing.get_context("spawn")
         self.ready, self.go, self.answer = context.Event(), context.Event(), context.Queue()
         self.process = context.Process(
-            target=enqueue, args=(database.url(), count, rate, self.ready, self.go, self.answer), daemon=True
+            target=enqueue, args=(database.url(), count, rate, (self.ready, self.go), self.answer), daemon=True
         )
         self.process.start()
         self.longest = count / rate * 3 + 120
@@ -99,8 +116,9 @@ def begin(client: Client, connection: psycopg.Connection[Any], *, worker: int | 
     return meter
 
 
-def enqueue(url: str, count: int, rate: float, ready: Flag, go: Flag, answer: Any) -> None:
-    chance, committing = random.Random(count), {}  # noqa: S311 -- the same times in each run
+def enqueue(url: str, count: int, rate: float, flags: tuple[Flag, Flag], answer: Any) -> None:
+    ready, go = flags
+    chance, committing = random.Random(count), {}
     with psycopg.connect(url, autocommit=True, prepare_threshold=0) as connection:
         for number in range(count, count + WARM_JOBS):
             connection.execute(CREATE, (row(number),))

@@ -77,12 +77,7 @@ def test_a_woken_worker_with_much_to_do_wakes_up_and_looks_again_soon(idleness: 
     now = found_something(idleness, a_second=300)
     idleness.fell_asleep()
     looked_in_vain(idleness, now)
-    idleness.notified()
-    hurries = idleness.hurries
-    idleness.looks()
-    idleness.looked(found=1, wanted=4, now=now)
-    assert hurries
-    assert not idleness.hurries
+    woken(idleness, found=1, now=now)
     assert not idleness.stays_asleep
     assert idleness.next_look == now + MIN_LOOK_SECONDS
 
@@ -99,11 +94,10 @@ def test_a_woken_worker_with_little_to_do_stays_asleep_and_polls_when_it_would_h
     fell_asleep_beside(idleness)
     polls_at = idleness.next_look
     woken(idleness, found=1, now=11.1)
-    assert idleness.stays_asleep
-    assert idleness.next_look == polls_at
+    stayed, next_look = idleness.stays_asleep, idleness.next_look
     woken(idleness, found=4, now=11.2)
-    assert not idleness.stays_asleep, "there may be more"
-    assert idleness.next_look == 11.2
+    assert (stayed, next_look) == (True, polls_at)
+    assert (idleness.stays_asleep, idleness.next_look) == (False, 11.2), "there may be more"
 
 
 def test_a_woken_worker_goes_on_asking_for_transactions(idleness: Polling) -> None:

@@ -143,7 +143,7 @@ def test_statements_are_part_of_the_open_transaction(
 
 
 def test_prepared_statements_survive_the_cleanup_of_psycopg_after_a_rollback() -> None:
-    session = Session("default", consumer="me", pooled=False, notified=lambda: None)
+    session = Session("default", consumer="me", pooled=False, notified=lambda _: None)
     with session.open() as connection:
         for _ in range(2):
             assert functions.message_dequeue(session.statements, worker="me", tasks=True) == []

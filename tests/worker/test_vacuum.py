@@ -63,7 +63,7 @@ def counts(session: Session) -> tuple[int, int]:
 
 
 def pause_seconds(duty: Vacuum) -> float:
-    return duty._pause_seconds  # noqa: SLF001
+    return duty._pause_seconds
 
 
 def test_dead_rows_are_removed(session: Session, dead: int, consumer_session: ConsumerSession) -> None:

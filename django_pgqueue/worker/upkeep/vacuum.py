@@ -28,7 +28,8 @@ MAX_SHARE = 0.05
 TABLE = """
 select s.n_dead_tup, s.n_live_tup, s.vacuum_count, exists (
     select from pg_stat_activity a
-    where a.pid <> pg_backend_pid() and a.backend_xmin is not null and a.xact_start < clock_timestamp() - %s * interval '1 second'
+    where a.pid <> pg_backend_pid() and a.backend_xmin is not null
+      and a.xact_start < clock_timestamp() - %s * interval '1 second'
 )
 from pg_stat_all_tables s where s.relid = to_regclass('pgqueue_message')
 """
