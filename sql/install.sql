@@ -146,13 +146,16 @@ $$;
 \ir exchange/pgqueue_binding_delete.sql
 \ir message/pgqueue_message_publish.sql
 
--- Workers.  A worker has a row while it lives, and the attempts of a dead worker are ended at once.
+-- Workers.  A worker has a row while it lives, and the attempts of a dead worker are ended at once, or soon.
 \ir worker/pgqueue_worker_seen.sql
 \ir worker/pgqueue_worker_lacks.sql
 \ir worker/pgqueue_version_key.sql
 \ir worker/pgqueue_worker_version.sql
 \ir worker/pgqueue_worker_gone.sql
 \ir worker/pgqueue_worker_died.sql
+\ir worker/pgqueue_worker_number.sql
+\ir worker/pgqueue_worker_hold.sql
+\ir worker/pgqueue_worker_expire.sql
 
 -- Spark.  The tasks of a job stage their messages, and one transaction enqueues them.
 \ir staged/pgqueue_staged_enqueue.sql

@@ -9,6 +9,7 @@ drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, 
 drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text);
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
+drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
 
 -- Of today.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
@@ -86,7 +87,10 @@ drop function if exists pgqueue_attempt_partition(date);
 drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_attempt_error(text);
 drop function if exists pgqueue_worker_gone(text, bigint);
-drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
+drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text, boolean);
+drop function if exists pgqueue_worker_expire(bigint, integer, bigint);
+drop function if exists pgqueue_worker_hold(text);
+drop function if exists pgqueue_worker_number(text);
 drop function if exists pgqueue_worker_lacks(text, text[], text[]);
 drop function if exists pgqueue_worker_version(text, text);
 drop function if exists pgqueue_version_key(text);

@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -165,6 +165,7 @@ alter table pgqueue_message
 alter table pgqueue_worker add column version text, add constraint pgqueue_worker_version_short
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')\;
 alter table pgqueue_worker add column silent_until bigint\;
+alter table pgqueue_worker add column server_started_at bigint\;
 create or replace function pgqueue_message_is_large(p_value jsonb) returns boolean
 language sql stable
 as $$
@@ -813,6 +814,7 @@ begin
     ) as r;
 end
 $$\;
+drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text)\;
 create or replace function pgqueue_worker_seen(
     p_id text,
     p_queues text[],
@@ -823,7 +825,8 @@ create or replace function pgqueue_worker_seen(
     p_asleep_ms bigint default null,
     p_tasks boolean default true,
     p_has_room boolean default false,
-    p_problem text default null
+    p_problem text default null,
+    p_held boolean default false
 ) returns void
 language plpgsql
 set search_path from current
@@ -834,6 +837,8 @@ as $$
 -- p_has_room: it is awake and polls every few milliseconds.  A worker that sets this must take it back when it does so
 -- no more, and wake the next one (pgqueue_worker_wake) when it took as much as it could.
 -- p_problem: what the worker cannot do at present, for the people who operate it.
+-- p_held: a session of the worker holds its advisory lock (pgqueue_worker_hold).  When no session holds it any more, and
+-- the worker has not called this for some seconds, it is gone; without p_held the locks of its messages decide.
 -- A worker that goes to sleep must poll once more after this call is committed: an enqueue that read the sleepers
 -- before did not notify it.
 begin
@@ -842,12 +847,14 @@ begin
             using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
     end if;
     insert into pgqueue_worker as w (id, queues, exclude_queues, hostname, pid, slots, tasks, has_room, problem, seen_at,
-        asleep_until)
+        asleep_until, server_started_at)
     values (p_id, p_queues, p_exclude_queues, p_hostname, p_pid, p_slots, p_tasks, p_has_room, left(p_problem, 500),
-            pgqueue_clock(), pgqueue_now() + p_asleep_ms)
+            pgqueue_clock(), pgqueue_now() + p_asleep_ms,
+            case when p_held then pgqueue_to_epoch(pg_postmaster_start_time()) end)
     on conflict (id) do update
     set seen_at = excluded.seen_at, asleep_until = excluded.asleep_until, slots = excluded.slots,
-        has_room = excluded.has_room, problem = excluded.problem, silent_until = null;
+        has_room = excluded.has_room, problem = excluded.problem, silent_until = null,
+        server_started_at = excluded.server_started_at;
 end
 $$\;
 create or replace function pgqueue_worker_gone(p_id text, p_silent_ms bigint default 600000) returns void
@@ -3361,6 +3368,121 @@ as $$
             false))
     from (select) as one
     left join pg_stat_get_activity(pg_backend_pid()) as s on true
+$$\;
+create or replace function pgqueue_worker_number(p_id text) returns bigint
+language sql stable
+set search_path from current
+as $$
+    -- Returns the number of the advisory lock that the sessions of a worker hold (pgqueue_worker_hold).  It is made from
+    -- the oid of this queue's table, as in pgqueue_advisory_lock: the workers of several queues of a database never
+    -- share one.
+    select hashtextextended('pgqueue_message'::regclass::oid || ' worker ' || p_id, 0)
+$$\;
+create or replace function pgqueue_worker_hold(p_id text) returns boolean
+language plpgsql
+set search_path from current
+as $$
+-- Takes the advisory lock of a worker for the caller's session, until that ends, and returns whether the session has it.
+-- While any session holds it, nobody takes the worker for dead (pgqueue_worker_expire).  A worker that has it says so by
+-- p_held of pgqueue_worker_seen, and calls this again in each new session, and under each new name.
+-- The lock is shared, so several sessions of a worker hold it, the new one while the server still keeps the broken one.
+-- Waits for nobody.  Every login of the database may hold the lock: one that holds it alone keeps the worker from having
+-- it, and one that holds it for a dead worker makes that look alive.  Then the locks of the messages decide.
+-- Not for sessions of a transaction pooler, which belong to no worker.
+begin
+    return coalesce(pg_try_advisory_lock_shared(pgqueue_worker_number(p_id)), false);
+exception
+    when feature_not_supported or out_of_memory then  -- out_of_memory: of the server's table of locks
+        return false;
+end
+$$\;
+create or replace function pgqueue_worker_expire(
+    p_silent_ms bigint default 6000,
+    p_limit integer default 100,
+    p_return_ms bigint default 10000
+) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Takes messages away from workers that are gone, without waiting for their locks to expire, and returns how many.  Each
+-- such attempt is recorded as lost, as by pgqueue_message_expire.  Deletes the rows of these workers when they hold
+-- nothing any more.
+-- A worker is gone if it had said that its sessions hold its advisory lock (pgqueue_worker_hold), no session holds it,
+-- and the worker has not been seen for p_silent_ms: one whose connection has broken may come back within that time.
+-- Locks say nothing of what was before the server was started, or before it restarted its processes after a crash: then
+-- all sessions ended at once, and the workers have p_return_ms from that moment to come back.  They say nothing either of
+-- workers that were seen on another server while this one ran, as it does after a standby was promoted: their messages'
+-- locks decide.  So they do for workers that rest (silent_until), which hold nothing.
+-- Looks into pg_locks and takes no advisory lock, so it is in the way of no worker, and of no other look.  Reads them
+-- only if a worker has not been seen for that long.  A hundred workers and p_limit messages at each call.
+-- Locks rows of pgqueue_message in the order of ids, then rows of pgqueue_worker, without waiting for any; writes
+-- pgqueue_message, pgqueue_attempt and pgqueue_worker.
+declare
+    v_message pgqueue_message;
+    v_started_at timestamptz := pg_postmaster_start_time();
+    -- A crash throws the statistics away.
+    v_up_at timestamptz := greatest(v_started_at, pg_stat_get_bgwriter_stat_reset_time());
+    v_up_for_long boolean := clock_timestamp() - v_up_at > p_return_ms * interval '1 millisecond';
+    v_seen_before timestamptz := pgqueue_clock() - p_silent_ms * interval '1 millisecond';
+    v_workers text[];
+    v_count integer := 0;
+begin
+    select array_agg(w.id) into v_workers
+    from pgqueue_worker w
+    where w.server_started_at is not null and w.silent_until is null and w.seen_at < v_seen_before;
+    if v_workers is null then
+        return 0;
+    end if;
+    with held as materialized (
+        select (l.classid::bigint << 32) | l.objid::bigint as number
+        from pg_locks l
+        where l.locktype = 'advisory' and l.objsubid = 1 and l.granted
+          and l.database = (select d.oid from pg_database d where d.datname = current_database())
+    )
+    select array_agg(g.id) into v_workers
+    from (
+        select w.id
+        from pgqueue_worker w
+        where w.id = any (v_workers) and w.server_started_at is not null and w.silent_until is null
+          and w.seen_at < v_seen_before
+          and case
+              when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at > v_up_at or v_up_for_long
+              else w.seen_at < v_started_at and v_up_for_long
+              end
+          and not exists (select from held h where h.number = pgqueue_worker_number(w.id))
+        order by w.seen_at, w.id
+        limit 100
+    ) as g;
+    if v_workers is null then
+        return 0;
+    end if;
+    for v_message in
+        select m.* from pgqueue_message m
+        where m.unlock_at is not null and m.worker = any (v_workers)
+        order by m.id
+        limit p_limit
+        for update skip locked
+    loop
+        perform pgqueue_message_lose(
+            v_message,
+            format('worker %s is gone: no session of it is left, and it was not seen for %s s', v_message.worker,
+                   round(p_silent_ms / 1000.0)),
+            false);
+        v_count := v_count + 1;
+    end loop;
+    -- A row that another session has locked is left to the next call.  A worker that has come back meanwhile stays.
+    delete from pgqueue_worker w
+    where w.id = any (array(
+            select d.id from pgqueue_worker d
+            where d.id = any (v_workers) and d.seen_at < v_seen_before
+            order by d.id
+            for update skip locked))
+      and not exists (select from pgqueue_message m where m.unlock_at is not null and m.worker = w.id);
+    return v_count;
+end
 $$\;
 do $$
 declare

@@ -108,6 +108,7 @@ from django_pgqueue.functions.unknown import (
     message_unpark,
 )
 from django_pgqueue.functions.worker import (
+    MISSED_AFTER_MS,
     Company,
     Deployed,
     OpenTransactions,
@@ -115,7 +116,9 @@ from django_pgqueue.functions.worker import (
     open_transactions,
     transactions_are_over,
     worker_died,
+    worker_expire,
     worker_gone,
+    worker_hold,
     worker_lacks,
     worker_rest,
     worker_seen,

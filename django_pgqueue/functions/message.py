@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_pgqueue.functions.connection import answered_ids
+from django_pgqueue.functions.worker import IS_MISSED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,9 +65,15 @@ class Prospect(NamedTuple):
     """Both are epoch ms."""
     writing: frozenset[int]
     """Ids of the transactions that were open: see ``transactions_writing``."""
+    misses_one: bool = False
+    """See ``Company``."""
 
 
 WRITING = "array(select x::text::bigint from pg_snapshot_xip(pg_current_snapshot()) as x)"
+PROSPECT = f"""
+select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now(), {WRITING},
+       exists (select from pgqueue_worker w where {IS_MISSED})
+"""  # noqa: S608 -- our own text
 
 
 def message_prospect(
@@ -74,12 +81,9 @@ def message_prospect(
 ) -> Prospect:
     """Asked before a look, so that each commit is either seen by the look or by a transaction of ``writing``."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"select pgqueue_message_next_at(%s::text[], %s::text[], %s), pgqueue_now(), {WRITING}",
-            (None if queues is None else list(queues), list(exclude_queues), tasks),
-        )
-        next_at, now, writing = cursor.fetchone()
-        return Prospect(next_at, now, frozenset(writing))
+        cursor.execute(PROSPECT, (None if queues is None else list(queues), list(exclude_queues), tasks))
+        next_at, now, writing, misses_one = cursor.fetchone()
+        return Prospect(next_at, now, frozenset(writing), misses_one)
 
 
 def transactions_writing(connection: Connection) -> frozenset[int]:

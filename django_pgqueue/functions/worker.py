@@ -12,6 +12,15 @@ if TYPE_CHECKING:
     from django_pgqueue.functions.connection import Connection
 
 
+MISSED_AFTER_MS = 6000
+"""A worker that has not been seen for this long, and of which no session is left, is gone.  Only then others look for
+its sessions."""
+IS_MISSED = (
+    "w.server_started_at is not null and w.silent_until is null "
+    f"and w.seen_at < pgqueue_clock() - interval '{MISSED_AFTER_MS} milliseconds'"
+)
+
+
 class Company(NamedTuple):
     """Numbers of workers, with the calling worker included."""
 
@@ -22,6 +31,8 @@ class Company(NamedTuple):
     """Whether quarantined messages of these queues are due: a worker shall claim each of them alone."""
     has_parked: bool = False
     """Whether any message is parked, because a worker does not know its task."""
+    misses_one: bool = False
+    """Whether a worker whose session would tell that it lives has not been seen for some seconds."""
 
 
 # Whether any message is quarantined.  The order by makes PostgreSQL use pgqueue_message_alone_ix; without it, it reads
@@ -38,15 +49,16 @@ IS_PARKED = (
 # pgqueue_quarantine_waits is called only if a message is quarantined: the call costs more than all the rest.
 SEEN = f"""
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
-select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s), o.workers, o.with_room,
+select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s, %s), o.workers, o.with_room,
        case when %s and {IS_QUARANTINED}
             then pgqueue_quarantine_waits(%s::text[], %s::text[]) else false end,
-       %s and {IS_PARKED} is not null
+       %s and {IS_PARKED} is not null, o.misses_one
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
         and w.queues is not distinct from %s::text[] and w.exclude_queues = %s::text[]
-        and w.seen_at > pgqueue_clock() - interval '2 seconds') as with_room
+        and w.seen_at > pgqueue_clock() - interval '2 seconds') as with_room,
+        coalesce(bool_or({IS_MISSED}), false) as misses_one
     from pgqueue_worker w where w.id <> %s
 ) as o
 """  # noqa: S608 -- our own text
@@ -65,8 +77,12 @@ def worker_seen(
     tasks: bool = True,
     has_room: bool = False,
     problem: str | None = None,
+    held: bool = False,
 ) -> Company:
-    """Records that a worker is alive and, with ``asleep_ms``, waits to be woken.  It does not wait for the disk."""
+    """Records that a worker is alive and, with ``asleep_ms``, waits to be woken.  It does not wait for the disk.
+
+    ``held``: its sessions hold its advisory lock (``worker_hold``).
+    """
     served = (None if queues is None else list(queues), list(exclude_queues))
     with connection.cursor() as cursor:
         cursor.execute(
@@ -81,6 +97,7 @@ def worker_seen(
                 tasks,
                 has_room,
                 problem,
+                held,
                 tasks,
                 *served,
                 tasks,
@@ -89,8 +106,8 @@ def worker_seen(
                 worker,
             ),
         )
-        _, others, with_room, quarantine_waits, has_parked = cursor.fetchone()
-        return Company(1 + others, int(has_room) + with_room, quarantine_waits, has_parked)
+        _, others, with_room, quarantine_waits, has_parked, misses_one = cursor.fetchone()
+        return Company(1 + others, int(has_room) + with_room, quarantine_waits, has_parked, misses_one)
 
 
 def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str], refuses: Sequence[str] = ()) -> None:
@@ -254,6 +271,22 @@ def worker_gone(connection: Connection, worker: str) -> None:
     """Removes a worker that stops."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
+
+
+def worker_hold(connection: Connection, worker: str) -> bool:
+    """Lets the session hold the advisory lock of a worker, and returns whether it does: while the session lasts, others
+    know that the worker lives.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_hold(%s)", (worker,))
+        return bool(cursor.fetchone()[0])
+
+
+def worker_expire(connection: Connection) -> int:
+    """Ends attempts of workers that are gone, and returns how many: a hundred at most."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_expire(%s)", (MISSED_AFTER_MS,))
+        return int(cursor.fetchone()[0])
 
 
 def worker_died(

@@ -130,6 +130,16 @@ class Migration(Upgrade):
                 ),
             ],
         ),
+        # server_started_at: a session of the worker holds its advisory lock, on the server that was started then.
+        migrations.RunSQL(
+            "alter table pgqueue_worker add column server_started_at bigint",
+            reverse_sql="alter table pgqueue_worker drop column server_started_at",
+            state_operations=[
+                migrations.AddField(
+                    "worker", "server_started_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)
+                ),
+            ],
+        ),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
@@ -177,4 +187,7 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_message_progress", since="0.1.0"),
         ReplaceFunction("pgqueue_message_settle", since="0.1.0"),
         ReplaceFunction("pgqueue_session_worker", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_number", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_hold", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_expire", since="0.1.0"),
     ]

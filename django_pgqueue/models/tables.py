@@ -118,6 +118,7 @@ class Worker(models.Model):
     refuses = NamesField(null=True, blank=True)
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
     silent_until = EpochField(null=True, blank=True)
+    server_started_at = EpochField(null=True, blank=True)
 
     class Meta:
         db_table = "pgqueue_worker"

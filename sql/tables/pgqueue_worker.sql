@@ -9,7 +9,8 @@
 -- it knows, but it can take the arguments of none of their parked messages; at most 50 each.  version: that of the deploy
 -- that it runs, where its settings name one.  silent_until (epoch ms) is set while the worker rests: it has nothing to
 -- do, says nothing before that time, and is alive all the same.  Everything that would be due before its next look wakes
--- it (pgqueue_worker_wake_by).
+-- it (pgqueue_worker_wake_by).  server_started_at (epoch ms): a session of the worker holds its advisory lock, on the
+-- server that was started then; null: none does, and the locks of its messages decide whether it is alive.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -27,6 +28,7 @@ create table pgqueue_worker (
     refuses        text[],
     version        text,
     silent_until   bigint,
+    server_started_at bigint,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.support.sessions import SECONDS, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 
@@ -19,6 +21,15 @@ WORKER: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "hos
 
 def see(session: Session, worker: str = "host-1", **changes: Any) -> None:
     session.call("pgqueue_worker_seen", id=worker, **{**WORKER, **changes})
+
+
+@contextmanager
+def hold(connect: Connect, worker: str) -> Iterator[Session]:
+    """A session that holds the advisory lock of the worker, and ends."""
+    session = connect()
+    assert session.value("pgqueue_worker_hold", id=worker) is True
+    yield session
+    session.connection.close()
 
 
 def worker(session: Session, worker_id: str = "host-1") -> Any:

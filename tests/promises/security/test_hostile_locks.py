@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.promises.security.conftest import ROLES_FILE, _run
@@ -82,6 +83,49 @@ def test_a_role_that_cannot_change_the_history_cannot_block_new_partitions(guard
             assert consumer.value("pgqueue_attempt_maintain") == 1
         stranger.rollback()
         _run(guarded.conninfo, ROLES_FILE)  # for the new table
+
+
+WORKER: dict[str, Any] = {"queues": None, "exclude_queues": [], "hostname": "h", "pid": 1, "slots": 1}
+
+
+def test_nobody_makes_a_living_worker_look_dead(guarded: Guarded) -> None:
+    """Who has no rights neither releases its advisory lock nor writes its row; and a consumer sees what it holds."""
+    with guarded.session("consumer") as consumer, guarded.session("consumer") as other:
+        assert consumer.value("pgqueue_worker_hold", id="w") is True
+        consumer.call("pgqueue_worker_seen", id="w", held=True, **WORKER)
+        number = consumer.value("pgqueue_worker_number", id="w")
+        for who in ("nobody", "producer", "reader"):
+            with guarded.session(who) as stranger:
+                assert stranger.one("select pg_advisory_unlock_shared(%s)", [number]) is False
+                for forgery in (
+                    "update pgqueue_worker set seen_at = now() - interval '1 day'",
+                    "insert into pgqueue_worker (id, pid, slots, hostname) values ('x', 1, 1, 'h')",
+                    "select pgqueue_worker_seen('w', null, '{}', 'h', 1, 1, p_held => true)",
+                    "select pgqueue_worker_expire(0)",
+                ):
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        stranger.rows(forgery)
+        assert other.value("pgqueue_worker_expire", silent_ms=0) == 0
+        assert other.column("select id from pgqueue_worker") == ["w"]
+        consumer.rows("select pg_advisory_unlock_all()")
+        assert other.value("pgqueue_worker_expire", silent_ms=0) == 0, "it holds nothing"
+        assert other.column("select id from pgqueue_worker") == []
+
+
+def test_a_login_that_holds_the_lock_of_a_dead_worker_delays_until_the_lease_ends(guarded: Guarded) -> None:
+    with guarded.session("consumer") as consumer, guarded.session("producer") as producer:
+        message_id = producer.create("tea")
+        consumer.call("pgqueue_worker_seen", id="dead", held=True, tasks=False, **WORKER)
+        assert consumer.take(worker="dead").id == message_id
+        number = consumer.value("pgqueue_worker_number", id="dead")
+        with guarded.session("nobody") as stranger:
+            stranger.rows("select pg_advisory_lock(%s)", [number])
+            assert consumer.value("pgqueue_worker_expire", silent_ms=0) == 0
+            consumer.rows("update pgqueue_message set unlock_at = pgqueue_now()")
+            assert consumer.take(worker="other").attempt == 2
+    with guarded.session() as owner:
+        for table in (*EMPTIED, "pgqueue_worker"):
+            owner.rows(f"delete from {table}")
 
 
 @pytest.mark.slow
