@@ -24,7 +24,21 @@ KEEPALIVES = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
+    # A try in a network that swallows packets repeats them after 1, 2, 4, 8, ... seconds.  Without an end to it a
+    # worker might come back long after the network has, when others have taken it for dead (gone.RETURN_SECONDS).
+    "connect_timeout": 10,
 }
+
+
+# The server finds by these that the machine of a worker is gone, and ends its session, in the time after which others
+# take a worker for dead (functions.MISSED_AFTER_MS).  Shorter times of the project stay.  On a socket of Unix
+# they do nothing.
+SERVER_KEEPALIVES = """
+select set_config(k.name, k.value::text, false)
+from (values ('tcp_keepalives_idle', 3), ('tcp_keepalives_interval', 1), ('tcp_keepalives_count', 3),
+             ('tcp_user_timeout', 6000)) as k (name, value)
+where current_setting(k.name, true)::integer not between 1 and k.value
+"""
 
 
 class BinaryCursor(psycopg.Cursor[Any]):
@@ -99,6 +113,7 @@ def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
             connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
         connection.execute("set session characteristics as transaction isolation level read committed")
         connection.execute("set timezone = 'UTC'")
+        connection.execute(SERVER_KEEPALIVES)
     except BaseException:
         connection.close()
         raise

@@ -7,6 +7,9 @@ import secrets
 import socket
 
 SEEN_EVERY_SECONDS = 4.0
+SEEN_HOLDING_SECONDS = 2.0
+"""The same while it holds messages: the longer ago it was seen, the shorter a break of its connection may be before
+others take it for dead."""
 ASLEEP_MS = int(2.5 * SEEN_EVERY_SECONDS * 1000)
 """Who wakes the sleepers believes a row for this long after its last refresh."""
 

@@ -14,6 +14,7 @@ from psycopg.pq import TransactionStatus
 from django_pgqueue.consumer.connection import connect, listen
 from django_pgqueue.consumer.errors import is_of_no_use
 from django_pgqueue.consumer.statements import Statements
+from django_pgqueue.functions import MISSED_AFTER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MIN_RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.1, 5.0
+SOON_RECONNECT_SECONDS = 1.0
+"""The longest pause while others still take the consumer for living: until ``MISSED_AFTER_MS`` after the break."""
 
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
@@ -79,6 +82,8 @@ class Session:
         """When the server was started: another one after a failover."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
         self._opened_at = float("inf")
+        self._broken_at = 0.0
+        """When the first of the present errors came."""
 
     @property
     def is_closed(self) -> bool:
@@ -135,16 +140,20 @@ class Session:
         """Takes note of an error of the connection, and returns for how many seconds to leave the database alone: the
         longer, the more connections have broken soon after they were opened.
         """
-        if time.monotonic() - self._opened_at > MAX_RECONNECT_SECONDS:
+        now = time.monotonic()
+        if now - self._opened_at > MAX_RECONNECT_SECONDS:
             self.reconnect_seconds = MIN_RECONNECT_SECONDS
         seconds = self.reconnect_seconds
+        if seconds == MIN_RECONNECT_SECONDS:
+            self._broken_at = now
         line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
         logger.warning(line, self.consumer, seconds, error)
         if is_of_no_use(self.connection, error):
             self.connection.close()
         self._opened_at = float("inf") if self.is_closed else time.monotonic()
         self.reconnect_at = time.monotonic() + seconds
-        self.reconnect_seconds = min(MAX_RECONNECT_SECONDS, 2 * seconds)
+        is_missed = now - self._broken_at >= MISSED_AFTER_MS / 1000
+        self.reconnect_seconds = min(MAX_RECONNECT_SECONDS if is_missed else SOON_RECONNECT_SECONDS, 2 * seconds)
         return seconds
 
     def take_notifications(self) -> None:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.errors import first_line, is_of_the_connection
+from django_pgqueue.consumer.gone import Gone
+from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.polling import Polling
-from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, hostname, new_id
+from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, SEEN_HOLDING_SECONDS, hostname, new_id
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Wakeup
 
@@ -49,6 +52,8 @@ class Pump:
         self.session = Session(
             database, consumer=self.id, pooled=not listen, notified=self.polling.notified, kind="listener"
         )
+        self.gone = Gone(self.session)
+        self.hold = Hold()
         self.held: dict[int, Received] = {}
         self.being_ended: set[int] = set()
         self.has_room_again = False
@@ -137,6 +142,7 @@ class Pump:
         if not self.session.is_closed:
             self._heartbeat_if_due()
             self._be_seen_if_due()
+            self._look_for_the_dead_if_due()
             self._claim_if_due()
 
     def _due_at(self) -> float:
@@ -144,7 +150,7 @@ class Pump:
             return 0.0
         if self.session.is_closed:
             return self.session.reconnect_at
-        due = [self.next_seen]
+        due = [self.next_seen, self.gone.next_look]
         if self._room() > 0:
             due.append(self.polling.next_look)
         if self.held:
@@ -169,6 +175,8 @@ class Pump:
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
             prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None
+            if prospect is not None and prospect.misses_one:
+                self.gone.misses_one()
             claimed = functions.message_dequeue(
                 self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
             )
@@ -195,7 +203,9 @@ class Pump:
 
     def _hand_over(self, claimed: Sequence[Received]) -> None:
         if not self.held:
-            self.next_heartbeat = time.monotonic() + self._heartbeat_every()
+            now = time.monotonic()
+            self.next_heartbeat = now + self._heartbeat_every()
+            self.next_seen = min(self.next_seen, now + SEEN_HOLDING_SECONDS)
         with self.lock:
             self.held |= {message.id: message for message in claimed}
         for message in claimed:
@@ -258,7 +268,7 @@ class Pump:
             self._be_seen(asleep=self.polling.asleep)
 
     def _be_seen(self, *, asleep: bool) -> None:
-        self.next_seen = time.monotonic() + SEEN_EVERY_SECONDS
+        self.next_seen = time.monotonic() + (SEEN_HOLDING_SECONDS if self.held else SEEN_EVERY_SECONDS)
         self.polling.company = functions.worker_seen(
             self.statements,
             worker=self.id,
@@ -269,9 +279,21 @@ class Pump:
             slots=self.slots,
             asleep_ms=ASLEEP_MS if asleep else None,
             tasks=False,
+            held=self.hold.take(self.session, self.id),
         )
+        if self.polling.company.misses_one:
+            self.gone.misses_one()
+
+    def _look_for_the_dead_if_due(self) -> None:
+        try:
+            self.gone.look_if_due(self.polling.notified)
+        except psycopg.Error as error:  # of what others held: that must not end this listener
+            if is_of_the_connection(self.connection, error):
+                raise
+            logger.warning("database error listener=%s while looking for the dead: %s", self.id, first_line(error))
 
     def _reconnected(self) -> None:
+        self.gone.reconnected()
         self.next_seen = self.next_heartbeat = 0.0
         self.polling.notified()
 

@@ -11,6 +11,7 @@ import psycopg
 
 from django_pgqueue import functions, traces
 from django_pgqueue.compat import task_backends
+from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
 from django_pgqueue.consumer.polling import Polling
@@ -106,6 +107,9 @@ class WorkerProcess:
         )
         self.recorder = Recorder(self.session, announce=self.slots.announce, on_recorded=self._recorded)
         self.upkeep = Upkeep(settings, self.session, self.parts, polling=self.polling, retirement=retirement)
+        hold = Hold()
+        self.registration.hold = lambda name: hold.take(self.session, name)
+        self.registration.on_missed = self.upkeep.gone.misses_one
         self.claimer = Claimer(
             settings,
             self.session,
@@ -278,6 +282,7 @@ class WorkerProcess:
 
     def _reconnected(self) -> None:
         self.registration.reconnected(self.session.statements)
+        self.upkeep.gone.reconnected()
         self.slots.reconnects += 1
         self.reporter.reconnected()
 

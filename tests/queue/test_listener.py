@@ -229,6 +229,22 @@ def test_a_process_that_ends_while_it_listens_gives_back_what_it_holds(environme
     assert (held(), Message.objects.get().attempt) == (0, 0)
 
 
+@pytest.mark.slow
+def test_messages_of_a_process_that_was_killed_come_back_before_their_locks_end(
+    environment: dict[str, str], ears: Any, session: Session
+) -> None:
+    MAIL.send("x")
+    with subprocess.Popen([sys.executable, "-c", CONSUMER], env=environment, stdout=subprocess.PIPE) as consumer:
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline()
+        consumer.kill()
+    session.rows("update pgqueue_message set unlock_at = unlock_at + 36000000")
+    again = ears().next()
+    assert (again.content, again.attempt) == ("x", 2)
+    assert "no session of it is left" in str(Attempt.objects.get().error_message)
+    again.ack()
+
+
 def test_ctrl_c_during_a_stop_of_the_process_is_handled(environment: dict[str, str]) -> None:
     """As after Ctrl-Z: it goes to any thread that does not refuse it, and only the main thread can be woken by it."""
     MAIL.send("x")

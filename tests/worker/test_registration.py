@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from django_pgqueue.consumer.row import SEEN_HOLDING_SECONDS
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS
 from django_pgqueue.worker.claim.registration import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Registration
 from django_pgqueue.worker.process import WorkerProcess
@@ -50,6 +51,14 @@ def test_room_in_between_restarts_the_delay(presence: Registration) -> None:
 def test_a_full_worker_that_announced_no_room_announces_nothing(presence: Registration) -> None:
     presence.has_room = False
     assert not presence.news_of_room(has_room=False, now=10.0)
+
+
+def test_a_worker_that_holds_messages_is_seen_more_often(presence: Registration) -> None:
+    presence.next_seen = 14.0
+    presence.begins_to_hold(now=10.0)
+    assert presence.next_seen == 10.0 + SEEN_HOLDING_SECONDS
+    presence.begins_to_hold(now=11.0)
+    assert presence.next_seen == 10.0 + SEEN_HOLDING_SECONDS, "it is not put off by each claim"
 
 
 def test_a_worker_that_may_be_full_waits_for_its_reconnect() -> None:

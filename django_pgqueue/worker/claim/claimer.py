@@ -91,6 +91,7 @@ class Claimer:
         registration.version = self.versions.own
         registration.lacks = lambda: self.unknown.lacks
         registration.refuses = lambda: self.unknown.refuses
+        registration.holds = lambda: len(self.held) > 0
         registration.on_seen = lambda company: self.unknown.seen(has_parked=company.has_parked)
         self.prefetch = Prefetch(settings.threads, ahead=not settings.quarantine)
         self.floors = Floors()
@@ -266,6 +267,7 @@ class Claimer:
 
     def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()
+        self.registration.begins_to_hold(now=self.prefetch.last_progress)
         self.slots.clock.correct(claimed[0].locked_at)
         added, later = self.versions.split(self.held.add(claimed, now=self.prefetch.last_progress))
         new, unknown = self.unknown.sift(added)
@@ -293,6 +295,8 @@ class Claimer:
             answers.append(prospect)
 
         self.parts.do("look ahead", ask)
+        if answers and answers[0].misses_one:
+            self.registration.on_missed()
         return answers[0] if answers else None
 
     def _writing(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS
+from django_pgqueue.consumer.hold import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -134,6 +135,8 @@ class Heartbeats:
         self.settings = settings
         self.held = held
         self.next_at = 0.0
+        self._hold = Hold()
+        """This session too shows that the worker lives, where the process's thread has lost its own."""
 
     def due_at(self) -> float:
         return self.next_at if len(self.held) else float("inf")
@@ -149,6 +152,7 @@ class Heartbeats:
     def _renew(self, connect: Connect, old: list[HeldMessage], worker: str, now: float) -> None:
         session = connect()
         try:
+            self._hold.take(session, worker)
             ours = self._beat(session.statements, old, worker)
         except BUSY_ERRORS:
             self._renew_apart(session, old, worker, now)

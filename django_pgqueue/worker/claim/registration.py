@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, hostname, new_id
+from django_pgqueue.consumer.row import ASLEEP_MS, SEEN_EVERY_SECONDS, SEEN_HOLDING_SECONDS, hostname, new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +51,12 @@ class Registration:
         self.version: str | None = None
         """That of the deploy, where its settings name one."""
         self.on_seen: Callable[[functions.Company], None] = lambda _: None
+        self.on_missed: Callable[[], None] = lambda: None
+        """Called when another worker has not been seen for some seconds."""
+        self.hold: Callable[[str], bool] = lambda _: False
+        """Returns whether the session holds the advisory lock of this name."""
+        self.holds: Callable[[], bool] = lambda: False
+        """Returns whether the worker holds messages."""
         self.next_seen = 0.0
         self.has_room = False
         """What the row says: enqueues wake nobody where an awake worker has room."""
@@ -89,6 +95,10 @@ class Registration:
     def be_seen_soon(self) -> None:
         self.next_seen = 0.0
 
+    def begins_to_hold(self, *, now: float) -> None:
+        """Called with each claim: an idle worker was to be seen later."""
+        self.next_seen = min(self.next_seen, now + SEEN_HOLDING_SECONDS)
+
     def has_news_of_others(self) -> bool:
         """Whether the worker has read about the others since the last call."""
         news, self._has_news_of_others = self._has_news_of_others, False
@@ -109,7 +119,8 @@ class Registration:
         return self.has_room and self._full_since is not None
 
     def be_seen(self, connection: Connection, *, asleep: bool, has_room: bool = False) -> functions.Company:
-        self.next_seen = time.monotonic() + (SEEN_WITH_ROOM_SECONDS if has_room else SEEN_EVERY_SECONDS)
+        seconds = SEEN_HOLDING_SECONDS if self.holds() else SEEN_EVERY_SECONDS
+        self.next_seen = time.monotonic() + (SEEN_WITH_ROOM_SECONDS if has_room else seconds)
         company = functions.worker_seen(
             connection,
             worker=self.id,
@@ -121,12 +132,15 @@ class Registration:
             asleep_ms=ASLEEP_MS if asleep else None,
             has_room=has_room,
             problem=self.problem(),
+            held=self.hold(self.id),
         )
         if self.version is not None:
             functions.worker_version(connection, self.id, self.version)
         self._record_lacks(connection)
         self.rests = False
         self.on_seen(company)
+        if company.misses_one:
+            self.on_missed()
         if company.quarantine_waits and not self.settings.quarantine:
             self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.gone import Gone
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.upkeep.retirement import Retirement
 
 SETTLE_EVERY_SECONDS = 0.2
+GONE = "workers that are gone"
 
 
 class Upkeep:
@@ -41,6 +43,7 @@ class Upkeep:
         self.vacuum = Vacuum()
         """Both are done in a thread of its own."""
         self.recycling = Recycling(settings, retirement)
+        self.gone = Gone(session)
         self._next_settling = 0.0
 
     def do_if_due(self) -> None:
@@ -48,13 +51,19 @@ class Upkeep:
             return
         self.parts.do("schedules", self._schedule_if_due)
         self.parts.do("dependencies", self._settle_if_due)
+        self.parts.do(GONE, lambda: self.gone.look_if_due(self.polling.notified))
 
     def leave(self) -> None:
         """Called when the process claims nothing more, so that its declarations hold up no other worker."""
         self.parts.do("schedules", lambda: self.scheduler.leave(self.session.statements))
 
     def due_at(self) -> float:
-        return float("inf") if self.polling.rests else self.parts.due_at("schedules", self.scheduler.next_look)
+        if self.polling.rests:
+            return float("inf")
+        return min(
+            self.parts.due_at("schedules", self.scheduler.next_look),
+            self.parts.due_at(GONE, self.gone.next_look),
+        )
 
     def settle(self) -> int:
         """Releases messages whose wait for others is over.  Returns how many."""

@@ -1,0 +1,117 @@
+"""A restart of the server ends all sessions at once: that makes no worker look dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.diary import FOLDER, Diary
+from tests.support.processes import ROOT, QWorker
+from tests.support.server import Server
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+WORDS = ("one", "two")
+EXPIRE = "select pgqueue_worker_expire(0, p_return_ms => 600000)"
+"""A look that takes everybody for missed, and the server for a young one: however slow this machine is."""
+SEEN = "select count(*) from pgqueue_worker where seen_at > %s and server_started_at is not null"
+
+
+class Site:
+    """A server, and two workers that hold a job each."""
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.diary = Diary(folder)
+        environment = {
+            **os.environ,
+            "DJANGO_SETTINGS_MODULE": "tests.worker.standby_settings",
+            "STORM_PORTS": ",".join(map(str, server.ports)),
+            "STORM_PASSWORD": server.password,
+            FOLDER: str(folder),
+        }
+        command = [sys.executable, "-m", "tests.support.site.manage", "migrate"]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
+        self.workers = [
+            QWorker(("--threads", "1"), environment=environment, output=folder / f"worker {word}") for word in WORDS
+        ]
+
+    def hold(self) -> None:
+        with self.server.connect() as admin:
+            for word in WORDS:
+                content = json.dumps({"args": [word], "kwargs": {}})
+                admin.execute("select pgqueue_message_create(%s, p_task => 'tests.support.site.tasks.hold')", [content])
+            wait_until(lambda: set(self.diary.words()) == set(WORDS), "both jobs run")
+            # Nothing is taken over because its lock has run out.
+            admin.execute("update pgqueue_message set unlock_at = unlock_at + 36000000")
+            workers = admin.execute("select count(distinct worker) from pgqueue_message").fetchone()
+            assert workers == (2,)
+
+    def go_on(self, admin: psycopg.Connection[Any]) -> None:
+        """The workers come back, and nobody has lost its job."""
+        began = admin.execute("select clock_timestamp()").fetchone() or ()
+        assert admin.execute(EXPIRE).fetchone() == (0,)
+        wait_until(lambda: admin.execute(SEEN, began).fetchone() == (2,), "both have registered again")
+        assert admin.execute(EXPIRE).fetchone() == (0,)
+        for word in WORDS:
+            self.diary.allow(f"{word}-1")
+        wait_until(lambda: admin.execute("select from pgqueue_message").fetchone() is None, "both jobs have ended")
+        ends = admin.execute("select status, attempt from pgqueue_attempt").fetchall()
+        assert ends == [("succeeded", 1)] * 2
+        assert sorted(self.diary.words()) == sorted(WORDS)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:  # not in pytest's, which is for its user alone
+        server = Server(Path(name))
+        workers: list[QWorker] = []
+        try:
+            server.make()
+            site = Site(server, tmp_path)
+            workers += site.workers
+            site.hold()
+            yield site
+        finally:
+            for worker in workers:
+                worker.kill()
+            server.remove()
+
+
+def test_a_restart_of_the_server_makes_no_worker_look_dead(site: Site) -> None:
+    site.server.crash()
+    site.server.heal()
+    with site.server.when_there() as admin:
+        site.go_on(admin)
+
+
+def test_a_crash_of_a_server_process_makes_no_worker_look_dead(site: Site) -> None:
+    """The server goes on, and restarts all its processes."""
+    facts = "select pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()"
+    with site.server.connect() as admin:
+        started, reset = admin.execute(facts).fetchone() or (None, None)
+        os.kill(admin.info.backend_pid, signal.SIGKILL)
+
+    def restarted() -> bool:
+        with site.server.when_there() as admin:
+            now = admin.execute(facts).fetchone() or (None, None)
+        assert now[0] == started
+        return now[1] is not None and (reset is None or now[1] > reset)
+
+    wait_until(restarted, "the statistics were thrown away")
+    with site.server.when_there() as admin:
+        site.go_on(admin)
