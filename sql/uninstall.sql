@@ -10,6 +10,7 @@ drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean);
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
+drop function if exists pgqueue_worker_wake(text, boolean);
 
 -- Of today.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
