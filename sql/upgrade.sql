@@ -166,6 +166,11 @@ alter table pgqueue_worker add column version text, add constraint pgqueue_worke
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')\;
 alter table pgqueue_worker add column silent_until bigint\;
 alter table pgqueue_worker add column server_started_at bigint\;
+alter table pgqueue_worker add column is_asleep boolean not null
+    generated always as (asleep_until is not null) stored\;
+create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep\;
+create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room\;
+create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null\;
 create or replace function pgqueue_message_is_large(p_value jsonb) returns boolean
 language sql stable
 as $$
@@ -738,6 +743,7 @@ create or replace function pgqueue_worker_wake(
 ) returns void
 language plpgsql
 set search_path from current
+set enable_seqscan = off
 as $$
 -- Wakes one sleeping consumer that serves p_queue, if there is one: a worker when p_tasks is true, a consumer of raw
 -- messages when it is false, one of each when it is null.  The notification is delivered at the caller's commit.
@@ -748,6 +754,7 @@ as $$
 -- then the sleepers, which poll every second, find the messages that it misses: none rests while it lives.
 -- Workers that rest (silent_until) are all woken, up to a hundred: they poll no more, so the message may not depend on
 -- one of them, which may have died.
+-- Every step is a probe of a small index, whatever the number of workers.
 -- Reads pgqueue_worker without a row lock and writes nothing, so enqueues never wait for each other here.  While the
 -- workers are busy, none sleeps and none is notified: all commits of a database cluster that notify wait in one line.
 -- Raises no error, whatever pgqueue_worker contains: a notification channel has less than 64 bytes and a payload less
@@ -756,34 +763,41 @@ declare
     v_now bigint;
     v_tasks boolean;
     v_sleeper text;
-    v_resting text[];
-    v_awake boolean;
-    v_next text := case when p_next then E'\n' else '' end;
+    v_payload text := left(p_queue, 255) || case when p_next then E'\n' else '' end;
 begin
-    -- One statement decides the usual case of a busy queue, because this runs at every enqueue.
-    if p_tasks is not null and exists (
-        select from pgqueue_worker w
-        where w.has_room and w.asleep_until is null and w.tasks = p_tasks
-          and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
-          and w.seen_at > pgqueue_clock() - interval '2 seconds'
-    ) or not exists (select from pgqueue_worker w where w.asleep_until is not null) then
+    if not exists (select from pgqueue_worker w where w.is_asleep) then  -- the usual case of a busy queue
         return;
     end if;
     v_now := pgqueue_now();
-    for v_tasks, v_sleeper, v_resting, v_awake in
-        select w.tasks, min(w.id) filter (where w.asleep_until > v_now and (w.silent_until > v_now) is not false and octet_length(w.id) < 56),
-               array_agg(w.id) filter (where w.asleep_until > v_now and w.silent_until > v_now and octet_length(w.id) < 56),
-               bool_or(w.asleep_until is null and w.has_room and w.seen_at > pgqueue_clock() - interval '2 seconds')
-        from pgqueue_worker w
-        where (p_tasks is null or w.tasks = p_tasks)
-          and (w.queues is null or p_queue = any (w.queues))
-          and p_queue <> all (w.exclude_queues)
-        group by w.tasks
-    loop
-        if v_sleeper is not null and not v_awake then
-            perform pg_notify('pgqueue_' || v_sleeper, left(p_queue, 255) || v_next);
-            perform pg_notify('pgqueue_' || r.id, left(p_queue, 255) || v_next) from unnest(v_resting[:100]) as r (id) where r.id <> v_sleeper;
+    foreach v_tasks in array case when p_tasks is null then array[false, true] else array[p_tasks] end loop
+        if exists (
+            select from pgqueue_worker w
+            where w.has_room and w.asleep_until is null and w.tasks = v_tasks
+              and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+              and w.seen_at > pgqueue_clock() - interval '2 seconds'
+        ) then
+            continue;
         end if;
+        select w.id
+        into v_sleeper
+        from pgqueue_worker w
+        where w.is_asleep and w.asleep_until > v_now and (w.silent_until > v_now) is not false
+          and w.tasks = v_tasks and octet_length(w.id) < 56
+          and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+        order by w.id limit 1;
+        if not found then
+            continue;
+        end if;
+        perform pg_notify('pgqueue_' || v_sleeper, v_payload);
+        perform pg_notify('pgqueue_' || r.id, v_payload)
+        from (
+            select w.id from pgqueue_worker w
+            where w.silent_until is not null and w.silent_until > v_now and w.asleep_until > v_now
+              and w.tasks = v_tasks and octet_length(w.id) < 56
+              and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
+            order by w.id limit 100
+        ) as r
+        where r.id <> v_sleeper;
     end loop;
 end
 $$\;

@@ -52,6 +52,19 @@ alter table pgqueue_worker add column version text, add constraint pgqueue_worke
     check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]')
 """
 
+WORKERS_ASKED_FOR = """
+alter table pgqueue_worker add column is_asleep boolean not null
+    generated always as (asleep_until is not null) stored;
+create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep;
+create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room;
+create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null;
+"""
+NO_WORKERS_ASKED_FOR = """
+drop index pgqueue_worker_room_ix;
+drop index pgqueue_worker_silent_ix;
+alter table pgqueue_worker drop column is_asleep;
+"""
+
 
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
@@ -137,6 +150,22 @@ class Migration(Upgrade):
             state_operations=[
                 migrations.AddField(
                     "worker", "server_started_at", django_pgqueue.models.fields.EpochField(blank=True, null=True)
+                ),
+            ],
+        ),
+        # What each enqueue asks about the workers is in an index.
+        migrations.RunSQL(
+            WORKERS_ASKED_FOR,
+            reverse_sql=NO_WORKERS_ASKED_FOR,
+            state_operations=[
+                migrations.AddField(
+                    "worker",
+                    "is_asleep",
+                    models.GeneratedField(
+                        expression=models.Q(asleep_until__isnull=False),
+                        output_field=models.BooleanField(),
+                        db_persist=True,
+                    ),
                 ),
             ],
         ),

@@ -11,6 +11,7 @@
 -- do, says nothing before that time, and is alive all the same.  Everything that would be due before its next look wakes
 -- it (pgqueue_worker_wake_by).  server_started_at (epoch ms): a session of the worker holds its advisory lock, on the
 -- server that was started then; null: none does, and the locks of its messages decide whether it is alive.
+-- it (pgqueue_worker_wake_by).  is_asleep is there for its index alone.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -29,6 +30,7 @@ create table pgqueue_worker (
     version        text,
     silent_until   bigint,
     server_started_at bigint,
+    is_asleep      boolean not null generated always as (asleep_until is not null) stored,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
@@ -43,3 +45,9 @@ create table pgqueue_worker (
     constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
         and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
+
+-- What each enqueue asks: who sleeps, who has room, who rests.  No column of these indexes changes when a worker only
+-- refreshes its row.
+create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep;
+create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room;
+create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null;

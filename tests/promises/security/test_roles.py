@@ -142,7 +142,7 @@ def test_no_role_has_other_rights_to_a_table(guarded: Guarded) -> None:
     """Tried, and not only looked up."""
     statements = {
         "select": "select from {}",
-        "insert": "insert into {0} overriding system value select * from {0} where false",
+        "insert": "insert into {0} ({1}) overriding system value select {1} from {0} where false",
         "update": "update {0} set {1} = {1} where false",
         "delete": "delete from {} where false",
         "truncate": "truncate {}",
