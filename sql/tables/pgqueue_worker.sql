@@ -11,7 +11,7 @@
 -- do, says nothing before that time, and is alive all the same.  Everything that would be due before its next look wakes
 -- it (pgqueue_worker_wake_by).  server_started_at (epoch ms): a session of the worker holds its advisory lock, on the
 -- server that was started then; null: none does, and the locks of its messages decide whether it is alive.
--- it (pgqueue_worker_wake_by).  is_asleep is there for its index alone.
+-- is_asleep is there for its index alone.
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,

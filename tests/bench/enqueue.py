@@ -6,6 +6,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from django.db import transaction
+
 from django_pgqueue import functions
 from django_pgqueue.backend import bulk
 from tests.bench import clients, database, tasks, workers
@@ -24,7 +26,7 @@ PREPARED = {"server_side_binding": True, "prepare_threshold": 1}
 
 
 def one_by_one(bench: Bench) -> None:
-    """One commit each: by a plain INSERT, by the SQL function, and by task.enqueue()."""
+    """By a plain INSERT, by the SQL function, and by task.enqueue(): one commit each, and at last without commits."""
     sizes = bench.sizes
     for count in sizes.clients:
         plain = f"plain INSERT, {count} clients"
@@ -36,6 +38,7 @@ def one_by_one(bench: Bench) -> None:
         for sleepers in filter(None, sizes.sleepers):
             beside_sleepers(bench, sleepers, count)
     by_tasks(bench)
+    in_a_transaction(bench)
 
 
 def beside_sleepers(bench: Bench, sleepers: int, count: int) -> None:
@@ -62,6 +65,18 @@ def by_tasks(bench: Bench) -> None:
         limit = f"SQL function beside {name}"
         bench.rate(limit, function)
         bench.rate(name, enqueue, limit=limit)
+
+
+def in_a_transaction(bench: Bench) -> None:
+    """Both in a transaction that ends with the turns, so that no commit hides what the client adds."""
+    limit, name = "SQL function in a transaction", "task.enqueue() in a transaction"
+    database.empty()
+    with database.connect() as raw, raw.transaction(force_rollback=True), transaction.atomic():
+        calls = (partial(raw.execute, clients.CREATE, (clients.ROW,)), partial(tasks.noop.enqueue, 1))
+        function, enqueue = clients.taking_turns(calls, bench.sizes.enqueue_seconds)
+        transaction.set_rollback(True)
+    bench.rate(limit, function)
+    bench.rate(name, enqueue, limit=limit)
 
 
 def in_bulk(bench: Bench) -> None:
