@@ -162,7 +162,9 @@ class Migration(Upgrade):
                     "worker",
                     "is_asleep",
                     models.GeneratedField(
-                        expression=models.Q(asleep_until__isnull=False),
+                        expression=models.ExpressionWrapper(
+                            models.Q(asleep_until__isnull=False), output_field=models.BooleanField()
+                        ),
                         output_field=models.BooleanField(),
                         db_persist=True,
                     ),

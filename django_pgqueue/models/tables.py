@@ -120,7 +120,9 @@ class Worker(models.Model):
     silent_until = EpochField(null=True, blank=True)
     server_started_at = EpochField(null=True, blank=True)
     is_asleep = models.GeneratedField(
-        expression=models.Q(asleep_until__isnull=False), output_field=models.BooleanField(), db_persist=True
+        expression=models.ExpressionWrapper(models.Q(asleep_until__isnull=False), output_field=models.BooleanField()),
+        output_field=models.BooleanField(),
+        db_persist=True,
     )
 
     class Meta:
