@@ -25,6 +25,8 @@ WORKLOADS = {
     "bulk": "many at once, beside COPY",
     "drain": "no-op tasks by 1, 2, 4, 16 processes, beside a raw loop and plain rows",
     "kinds": "sync and async tasks",
+    "threads": "jobs that wait for 5 ms, and jobs that use the ORM, on threads",
+    "recovery": "a worker is killed in the middle of a job",
     "atomic": "atomic tasks that write a row, beside a hand-written loop",
     "pick-up": "single jobs on an idle worker",
     "idle": "what a worker costs that has nothing to do",
@@ -122,7 +124,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
-    from tests.bench import channels, dependants, drain, enqueue, flow, mixed, pickup, prediction
+    from tests.bench import channels, deaths, dependants, drain, enqueue, flow, mixed, pickup, prediction
     from tests.bench.peers import comparison
 
     return {
@@ -130,6 +132,8 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "bulk": enqueue.in_bulk,
         "drain": drain.by_processes,
         "kinds": drain.by_kind,
+        "threads": drain.on_threads,
+        "recovery": deaths.recovery,
         "atomic": drain.with_a_row,
         "pick-up": pickup.latency,
         "idle": pickup.idle,

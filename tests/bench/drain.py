@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django.db import connections
@@ -42,7 +44,8 @@ def by_processes(bench: Bench) -> None:
     database.empty()
     limits.raw(bench, jobs)
     for processes in bench.sizes.processes:
-        add(bench, f"no-op tasks, {processes} x 4", tasks.noop, processes=processes, limit=limits.RAW)
+        limit = limits.RAW if processes == 1 else limits.together(bench, jobs, processes)
+        add(bench, f"no-op tasks, {processes} x 4", tasks.noop, processes=processes, limit=limit)
 
 
 def by_kind(bench: Bench) -> None:
@@ -51,6 +54,10 @@ def by_kind(bench: Bench) -> None:
     limits.raw(bench, bench.sizes.jobs)
     add(bench, "sync tasks, 1 x 1", tasks.noop, threads=1, limit=limits.RAW)
     add(bench, "async tasks, 1 x 4", tasks.async_noop, limit=limits.RAW)
+    quiet = "sync tasks, 1 x 4"
+    add(bench, quiet, tasks.noop, limit=limits.RAW)
+    with tempfile.TemporaryDirectory(prefix="pgqueue-bench-") as folder:
+        add(bench, f"{quiet}, a line for each job", tasks.noop, limit=quiet, log=Path(folder) / "lines")
     os.environ[tasks.RECEIVERS] = "1"
     try:
         add(bench, "sync tasks whose signals are received, 1 x 4", tasks.noop, limit=limits.RAW)
@@ -58,11 +65,29 @@ def by_kind(bench: Bench) -> None:
         del os.environ[tasks.RECEIVERS]
 
 
-def add(bench: Bench, name: str, task: Any, *, limit: str | None = None, **how: Any) -> workers.Drained:
+def add(
+    bench: Bench, name: str, task: Any, *, limit: str | None = None, jobs: int | None = None, **how: Any
+) -> workers.Drained:
     database.empty()
-    drained = workers.drain(bench.sizes.jobs, task, **how)
+    drained = workers.drain(jobs or bench.sizes.jobs, task, **how)
     bench.rate(name, drained.rate, limit=limit, costs=drained.costs)
     return drained
+
+
+def on_threads(bench: Bench) -> None:
+    jobs, seconds, threads = max(200, bench.sizes.jobs // 5), 0.005, 16
+    limit = f"{threads} threads that only wait for 5 ms"
+    bench.rate(limit, threads / seconds)
+    add(bench, "jobs that wait for 5 ms, 1 x 16", tasks.nap_briefly, jobs=jobs, threads=threads, limit=limit)
+    database.empty()
+    begun = time.perf_counter()
+    for number in range(jobs):
+        tasks.orm.func(number)
+    directly = "a function that uses the ORM, without a queue"
+    bench.rate(directly, jobs / (time.perf_counter() - begun))
+    connections.close_all()
+    for processes in (1, 2):
+        add(bench, f"jobs that use the ORM, {processes} x 4", tasks.orm, jobs=jobs, processes=processes, limit=directly)
 
 
 def behind_scheduled(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tests.bench import database, tasks
+from tests.bench import database, drainers, tasks
 from tests.bench.meter import Meter
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ PLAIN = "plain DELETE and INSERT, batches of 500"
 DEQUEUE = """
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
 select id, attempt, content::text
-from setting cross join lateral pgqueue_message_dequeue(p_limit => %s, p_worker => 'raw', p_tasks => true)
+from setting cross join lateral pgqueue_message_dequeue(p_limit => %s, p_worker => %s, p_tasks => true)
 """
-COMPLETE = "select count(*) from pgqueue_message_complete(%s::bigint[], %s::integer[], 'raw')"
+COMPLETE = "select count(*) from pgqueue_message_complete(%s::bigint[], %s::integer[], %s)"
+WORKER = "raw"
 PLAIN_FILL = """
 insert into bench_plain (task, content)
 select %s, jsonb_build_object('args', jsonb_build_array(n), 'kwargs', '{}'::jsonb) from generate_series(1, %s) as n
@@ -43,13 +44,29 @@ def raw(bench: Bench, count: int, *, batch: int = 500, priority: int = 0, name: 
         meter = Meter(connection)
 
         def turn() -> int:
-            claimed = connection.execute(DEQUEUE, (batch,)).fetchall()
+            claimed = connection.execute(DEQUEUE, (batch, WORKER)).fetchall()
             if claimed:
-                connection.execute(COMPLETE, (array(claimed, 0), array(claimed, 1)))
+                connection.execute(COMPLETE, (array(claimed, 0), array(claimed, 1), WORKER))
             return len(claimed)
 
         seconds = loop(turn, count)
         bench.rate(name, count / seconds, costs=meter.costs(count))
+
+
+def together(bench: Bench, count: int, connections: int) -> str:
+    """By as many raw loops as there are worker processes to compare.  Returns the name of the figure."""
+    name = f"{RAW}, {connections} connections"
+    database.empty()
+    database.fill(count, tasks.noop)
+    database.settle()
+    with database.connect() as connection:
+        meter = Meter(connection)
+        done, seconds = drainers.drained(database.url(), DEQUEUE, COMPLETE, connections)
+        if done != count:
+            message = f"{done} of {count} messages were taken"
+            raise RuntimeError(message)
+        bench.rate(name, count / seconds, costs=meter.costs(count))
+    return name
 
 
 def plain(bench: Bench, count: int, *, batch: int = 500) -> None:

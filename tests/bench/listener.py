@@ -26,7 +26,8 @@ SLEEP = "select pgqueue_worker_seen(%s, null, '{}', 'bench', pg_backend_pid(), 1
 
 @contextmanager
 def listening(url: str, path: Path, dequeue: str, complete: str) -> Iterator[None]:
-    """``dequeue`` has a place for how many and answers id, attempt and content; ``complete`` takes ids and attempts."""
+    """``dequeue`` takes how many and the worker's name, and answers id, attempt and content; ``complete`` takes ids,
+    attempts and the name."""
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
     process = context.Process(target=listen, args=(url, path, dequeue, complete, ready), daemon=True)
@@ -56,7 +57,7 @@ def listen(url: str, path: Path, dequeue: str, complete: str, ready: Event) -> N
 
 
 def take(connection: psycopg.Connection[Any], tally: Tally, dequeue: str, complete: str) -> None:
-    claimed = connection.execute(dequeue, (16,)).fetchall()
+    claimed = connection.execute(dequeue, (16, WORKER)).fetchall()
     for _, _, content in claimed:
         tally.ran(json.loads(content)["args"][0])
-    connection.execute(complete, ([row[0] for row in claimed], [row[1] for row in claimed]))
+    connection.execute(complete, ([row[0] for row in claimed], [row[1] for row in claimed], WORKER))

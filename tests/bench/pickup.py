@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.db import connection, transaction
 
-from tests.bench import database, limits, listener, tasks, workers
+from tests.bench import database, limits, listener, processes, tasks, workers
 from tests.bench.figures import percentile
 from tests.bench.meter import Meter
 
@@ -82,6 +82,9 @@ def idle(bench: Bench) -> None:
             meter = Meter(connection, process.pid)
             time.sleep(bench.sizes.seconds)
             costs = meter.costs(1)
+        memory = processes.memory_mb(process.pid)
+    if memory is not None:
+        bench.add("one process and its supervisor: memory", memory, "MB")
     bench.add("one process: transactions", costs.commits / bench.sizes.seconds, "/s")
     bench.add("one process: WAL", costs.wal_bytes / bench.sizes.seconds, "bytes/s")
     for name, used in (("worker CPU", costs.worker_us), ("PostgreSQL CPU", costs.server_us)):

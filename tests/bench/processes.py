@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -20,6 +21,20 @@ def cpu_seconds(root: int | None) -> float | None:
         total += seconds.get(pid, 0.0)
         todo += children.get(pid, [])
     return total
+
+
+def memory_mb(root: int) -> float | None:
+    """Of the process and its living descendants, shared pages divided among those that share them."""
+    _, children = stats()
+    todo, total = [root], 0
+    while todo:
+        pid = todo.pop()
+        found = re.search(r"^Pss:\s+(\d+) kB", read(PROC / str(pid) / "smaps_rollup"), re.MULTILINE)
+        if found is None:
+            return None
+        total += int(found[1])
+        todo += children.get(pid, [])
+    return total / 1024
 
 
 def stats() -> tuple[dict[int, float], dict[int, list[int]]]:

@@ -10,6 +10,7 @@ from django.db import connection
 
 from django_pgqueue.compat import task_finished, task_started
 from django_pgqueue.tasks import task
+from tests.bench.models import Row
 from tests.bench.tally import tally
 
 TALLY = tally()
@@ -43,6 +44,21 @@ def nap(number: int = -1, seconds: float = 0.02) -> None:
     """Waits, as for another service."""
     TALLY.ran(number)
     time.sleep(seconds)
+
+
+@task
+def nap_briefly(number: int = -1) -> None:
+    """Waits for 5 ms."""
+    TALLY.ran(number)
+    time.sleep(0.005)
+
+
+@task
+def orm(number: int = -1) -> None:
+    """Two statements of Django's ORM, as a small job of a site has them."""
+    TALLY.ran(number)
+    row = Row.objects.create(number=number)
+    Row.objects.filter(pk=row.pk).update(number=number + 1)
 
 
 WRITE = "insert into bench_row (number) values (%s)"

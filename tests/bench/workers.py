@@ -29,7 +29,7 @@ ENDED = "select case when is_called then last_value else 0 end from pgqueue_atte
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How quickly the jobs ran, from the moment that they could be dequeued until the last one began."""
+    """How quickly the jobs ran, from the moment that they could be dequeued until the last end was recorded."""
 
     rate: float
     costs: Costs
@@ -50,13 +50,18 @@ def tallied(marks: int = 0) -> Iterator[Tally]:
 
 
 @contextmanager
-def workers(processes: int = 1, threads: int = 4) -> Iterator[subprocess.Popen[bytes]]:
-    """Workers that have started and look for work, one supervisor with its processes."""
-    flags = ["--processes", str(processes), "--threads", str(threads)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "qworker", "-v", "0", *flags],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.bench.settings"},
-    )
+def workers(processes: int = 1, threads: int = 4, *, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Workers that have started and look for work, one supervisor with its processes.  ``log``: the file for their
+    lines, one for each job.
+    """
+    flags = ["--processes", str(processes), "--threads", str(threads), *(["-v", "0"] if log is None else [])]
+    with Path(log or os.devnull).open("ab") as lines:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "django", "qworker", *flags],
+            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.bench.settings"},
+            stdout=lines if log else None,
+            stderr=lines if log else None,
+        )
     try:
         wait_for(lambda: database.value("select count(*) from pgqueue_worker") >= processes, "the workers to start")
         yield process
@@ -76,6 +81,7 @@ def drain(
     priority: int = 0,
     settled: bool = True,
     warm_seconds: float = 0.0,
+    log: Path | None = None,
 ) -> Drained:
     """The queue is paused until the messages are there and the workers have started: neither is measured.
 
@@ -89,7 +95,7 @@ def drain(
                 arrive(count, task, priority=priority, settled=settled)
                 return measured(count, tally, process)
         arrive(count, task, priority=priority, settled=settled)
-        with workers(processes, threads) as process:
+        with workers(processes, threads, log=log) as process:
             return measured(count, tally, process)
 
 
@@ -107,7 +113,8 @@ def measured(count: int, tally: Tally, process: subprocess.Popen[bytes]) -> Drai
         connection.execute(WAKE_ALL)
         begun = time.monotonic_ns()
         times = watch(tally, count, begun, process)
-        wait_for(lambda: database.value(ENDED) - before >= count, "the ends to be recorded")  # which costs, too
+        wait_for(lambda: database.value(ENDED) - before >= count, "the ends to be recorded", every=0.003)
+        recorded = time.monotonic_ns()
         meter.stop()
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -115,7 +122,7 @@ def measured(count: int, tally: Tally, process: subprocess.Popen[bytes]) -> Drai
         if ended != count:
             message = f"{ended} of {count} jobs are in the history"
             raise RuntimeError(message)
-        return Drained(count / ((tally.last - begun) / 1e9), meter.costs(count), times)
+        return Drained(count / ((recorded - begun) / 1e9), meter.costs(count), times)
 
 
 def watch(tally: Tally, count: int, begun: int, process: subprocess.Popen[bytes]) -> list[tuple[int, float]]:
@@ -130,10 +137,10 @@ def watch(tally: Tally, count: int, begun: int, process: subprocess.Popen[bytes]
     return times
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120.0) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 120.0, *, every: float = 0.02) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             message = f"waited {seconds:g} seconds for {what}"
             raise TimeoutError(message)
-        time.sleep(0.02)
+        time.sleep(every)
