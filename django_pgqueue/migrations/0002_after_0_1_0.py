@@ -154,23 +154,7 @@ class Migration(Upgrade):
             ],
         ),
         # What each enqueue asks about the workers is in an index.
-        migrations.RunSQL(
-            WORKERS_ASKED_FOR,
-            reverse_sql=NO_WORKERS_ASKED_FOR,
-            state_operations=[
-                migrations.AddField(
-                    "worker",
-                    "is_asleep",
-                    models.GeneratedField(
-                        expression=models.ExpressionWrapper(
-                            models.Q(asleep_until__isnull=False), output_field=models.BooleanField()
-                        ),
-                        output_field=models.BooleanField(),
-                        db_persist=True,
-                    ),
-                ),
-            ],
-        ),
+        migrations.RunSQL(WORKERS_ASKED_FOR, reverse_sql=NO_WORKERS_ASKED_FOR),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),

@@ -119,11 +119,6 @@ class Worker(models.Model):
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
     silent_until = EpochField(null=True, blank=True)
     server_started_at = EpochField(null=True, blank=True)
-    is_asleep = models.GeneratedField(
-        expression=models.ExpressionWrapper(models.Q(asleep_until__isnull=False), output_field=models.BooleanField()),
-        output_field=models.BooleanField(),
-        db_persist=True,
-    )
 
     class Meta:
         db_table = "pgqueue_worker"

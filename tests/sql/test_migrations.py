@@ -65,7 +65,7 @@ def test_the_models_have_the_columns_of_the_tables(session: Session, model: type
         select i.column_name as name, format_type(a.atttypid, a.atttypmod) as type, i.is_nullable = 'YES' as nullable
         from information_schema.columns i
         join pg_attribute a on a.attrelid = i.table_name::regclass and a.attname = i.column_name
-        where i.table_schema = 'public' and i.table_name = %s
+        where i.table_schema = 'public' and i.table_name = %s and i.is_generated = 'NEVER'
         order by i.ordinal_position
         """,
         [model._meta.db_table],

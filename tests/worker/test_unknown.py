@@ -146,7 +146,8 @@ def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> N
     wait_until(lambda: Message.objects.filter(parked_at__isnull=False).exists(), "it is parked")
 
     def has_room() -> bool:
-        ended(write.enqueue("for a moment of room"))
+        for result in [write.enqueue("so many that it wakes up") for _ in range(40)]:
+            ended(result)
         return bool(session.value("select bool_or(has_room) from pgqueue_worker where tasks"))
 
     wait_until(has_room, "it has room")
