@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.consumer.session import MAX_RECONNECT_SECONDS
 
 if TYPE_CHECKING:
@@ -41,13 +42,14 @@ class Gone:
     def reconnected(self) -> None:
         self.next_look, self._not_before = float("inf"), time.monotonic() + RETURN_SECONDS
 
-    def look_if_due(self, found: Callable[[], object]) -> None:
-        """Calls ``found`` if messages have become ready."""
+    def look_if_due(self, found: Callable[[], object]) -> object:
+        """Calls ``found`` if messages have become ready.  Returns NOT_DUE if it was not due."""
         now = time.monotonic()
         if now < self.next_look:
-            return
+            return NOT_DUE
         self.next_look, self._not_before = float("inf"), now + AGAIN_SECONDS
         if lost := functions.worker_expire(self.session.statements):
             logger.warning("lost attempts=%s of workers that are gone worker=%s", lost, self.session.consumer)
             self.next_look = now  # there may be more
             found()
+        return None

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+NOT_DUE = object()
+"""Returned by a part that had nothing to do yet: that does not mean that it works again."""
+
 MIN_POSTPONE_SECONDS, MAX_POSTPONE_SECONDS = 0.1, 10.0
 APART_SECONDS = 60.0
 """After an error in a transaction of several parts, each is a transaction of its own for this long, so that none of
@@ -45,20 +48,20 @@ class Parts:
         self._apart_until = 0.0
 
     def do(self, part: str, work: Callable[[], object]) -> None:
-        """Does a part.  Its error is raised only if the connection is to blame.  Any other error is logged once, and
-        the part is left out for a while.
+        """Does a part.  Its error is raised only if the connection is to blame.  Any other error is logged once, until
+        the part works again, and the part is left out for a while.  ``work`` may return NOT_DUE.
         """
         postponed = self._postponed.get(part)
         if postponed is not None and time.monotonic() < postponed.until and not self.are_together:
             return
         try:
-            work()
+            was_due = work() is not NOT_DUE
         except (psycopg.Error, UnicodeError) as error:
             if self.are_together or is_of_the_connection(self.session.connection, error):
                 raise
             self._postpone(part, error)
         else:
-            if postponed is not None and not self.are_together:
+            if postponed is not None and was_due and not self.are_together:
                 del self._postponed[part]
 
     @contextmanager

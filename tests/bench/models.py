@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.db import models
 
 
 class Row(models.Model):
     id = models.BigAutoField(primary_key=True)
     number = models.BigIntegerField()
+
+    objects: ClassVar[models.Manager[Row]] = models.Manager()
 
     class Meta:
         managed = False

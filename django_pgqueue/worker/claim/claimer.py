@@ -10,6 +10,7 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line
+from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.caution import Caution, memory_error
@@ -128,24 +129,24 @@ class Claimer:
     def claim_if_due(self) -> None:
         self.parts.do("claim", self._claim_if_due)
 
-    def _claim_if_due(self) -> None:
+    def _claim_if_due(self) -> object:
         room = self._room(self.unfinished())
         if room == 0:
             self.availability.full()
-            return
+            return NOT_DUE
         decides = time.monotonic() >= self.idleness.due_at()
         if time.monotonic() < self.polling.next_look and not decides:
-            return
+            return NOT_DUE
         if self.polling.rests and not decides and self.rest.goes_on():
-            return
+            return NOT_DUE
         self.polling.rests = False
         if not decides and not self.polling.is_due(self._writing, now=time.monotonic()):
-            return
+            return NOT_DUE
         # A sleeper that knows of others with room asks whether they are still there, which costs less than a look.
         asks = self.polling.is_poll and self.polling.company.with_room and not (decides or self.settings.burst)
         if asks and self.availability.others_have_room():
             self.polling.sleeps_on(now=time.monotonic())
-            return
+            return NOT_DUE
         ready = self.rest.is_ready()
         claimed, everywhere = self._look(room)
         found = bool(claimed or self._unreadable or len(self.held)) or not self.unknown.is_over
@@ -153,6 +154,7 @@ class Claimer:
         self.parts.do("end unreadable messages", self._fail_unreadable)
         self.availability.looked(found=bool(claimed), full=len(claimed) >= room)
         self.rest.looked(idle=not found and self.unknown.lets_rest, ready=ready)
+        return None
 
     def due_at(self) -> float:
         """Returns when the next claim is due, or the next look at parked messages, by the monotonic clock."""

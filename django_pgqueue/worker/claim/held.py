@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS
 from django_pgqueue.consumer.hold import Hold
+from django_pgqueue.consumer.parts import NOT_DUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -94,12 +95,14 @@ class Held:
     def attention_is_due_at(self) -> float:
         return self.parts.due_at("attend", self.next_attention) if self._held else float("inf")
 
-    def _look_after(self, cancel: Callable[[set[int]], None]) -> None:
+    def _look_after(self, cancel: Callable[[set[int]], None]) -> object:
         now = time.monotonic()
-        if self._held and now >= self.next_attention:
-            self.next_attention = now + ATTEND_EVERY_SECONDS
-            if asked := self._asked_to_stop(now):
-                cancel(asked)
+        if not self._held or now < self.next_attention:
+            return NOT_DUE
+        self.next_attention = now + ATTEND_EVERY_SECONDS
+        if asked := self._asked_to_stop(now):
+            cancel(asked)
+        return None
 
     def _asked_to_stop(self, now: float) -> set[int]:
         """Returns the ids of messages with a request to cancel them.  A message that was only just claimed is not worth

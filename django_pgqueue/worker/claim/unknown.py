@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.versions import key
@@ -216,16 +217,18 @@ class UnknownMessages:
     def due_at(self) -> float:
         return 0.0 if self._is_told else float("inf")
 
-    def look_if_due(self) -> None:
+    def look_if_due(self) -> object:
         now = time.monotonic()
         is_awake = not (self.polling.asleep or self.polling.rests or self.settings.burst)
-        if self._is_told or (is_awake and now >= self._next_look):
-            self._is_told = False
-            self._next_look = now + LOOK_EVERY_SECONDS
-            if not self.settings.quarantine:
-                self._look(now)
-            if self.settings.burst:  # which claims once more, and ends when it finds nothing
-                self.polling.notified()
+        if not self._is_told and (not is_awake or now < self._next_look):
+            return NOT_DUE
+        self._is_told = False
+        self._next_look = now + LOOK_EVERY_SECONDS
+        if not self.settings.quarantine:
+            self._look(now)
+        if self.settings.burst:  # which claims once more, and ends when it finds nothing
+            self.polling.notified()
+        return None
 
     def unpark(self, room: int) -> None:
         """Makes parked messages ready, for the claim that follows in the same transaction."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.gone import Gone
+from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
@@ -69,15 +70,20 @@ class Upkeep:
         """Releases messages whose wait for others is over.  Returns how many."""
         return functions.message_settle(self.session.statements)
 
-    def _schedule_if_due(self) -> None:
+    def _schedule_if_due(self) -> object:
+        if time.monotonic() < self.scheduler.next_look:
+            return NOT_DUE
         if self.scheduler.look_if_due(self.session.statements):
             self.polling.notified()
+        return None
 
-    def _settle_if_due(self) -> None:
+    def _settle_if_due(self) -> object:
         """Looks at messages that wait for others and may have missed an end.  Claims release all other ones."""
         now = time.monotonic()
         # A sleeper does it when it polls, in the same transaction.
-        if now >= self._next_settling and not self.polling.asleep:
-            self._next_settling = now + SETTLE_EVERY_SECONDS
-            if self.settle():
-                self.polling.notified()
+        if now < self._next_settling or self.polling.asleep:
+            return NOT_DUE
+        self._next_settling = now + SETTLE_EVERY_SECONDS
+        if self.settle():
+            self.polling.notified()
+        return None

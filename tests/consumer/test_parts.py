@@ -1,0 +1,60 @@
+"""The parts of a turn: an error of one of them is logged once, and ends nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from django_pgqueue.consumer import parts as module
+from django_pgqueue.consumer.parts import NOT_DUE, Parts
+from django_pgqueue.consumer.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
+    monkeypatch.setattr(module, "MIN_POSTPONE_SECONDS", 0.0)
+    monkeypatch.setattr(module.Postponed, "__init__", _never_postponed)
+    session = Session("default", consumer="w", pooled=False)
+    session.open()
+    with session.connection:
+        yield Parts(session)
+
+
+def _never_postponed(self: module.Postponed) -> None:
+    self.until, self.seconds, self.problem = 0.0, 0.0, None
+
+
+def fail() -> None:
+    message = "nobody expects this"
+    raise psycopg.errors.RaiseException(message)
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "nobody expects this" in record.getMessage()]
+
+
+def test_an_error_is_logged_once_however_often_the_part_is_not_due(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        parts.do("dependencies", fail)
+        parts.do("dependencies", lambda: NOT_DUE)
+    assert len(lines(caplog)) == 1
+    assert parts.problems == ["dependencies: nobody expects this"]
+
+
+def test_a_part_that_works_again_has_no_problem_and_its_next_error_is_logged(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.do("dependencies", fail)
+    parts.do("dependencies", lambda: None)
+    assert parts.problems == []
+    parts.do("dependencies", fail)
+    assert len(lines(caplog)) == 2
