@@ -14,6 +14,7 @@ class Row(models.Model):
     objects: ClassVar[models.Manager[Row]] = models.Manager()
 
     class Meta:
+        app_label = "bench"  # the tests of the benchmark import this without its settings
         managed = False
         db_table = "bench_row"
 
