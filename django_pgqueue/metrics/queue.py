@@ -1,11 +1,10 @@
 """The metrics of the queue: its overview as metric families.
 
-They cost as much as the overview: a bounded number of index probes, whatever the tables hold.
+They are the numbers of the overview, and cost as much.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import time
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from prometheus_client.core import GaugeMetricFamily
 
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,13 +21,11 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from django_pgqueue.monitoring.overview import Overview
-    from django_pgqueue.monitoring.overview.counts import Capped
 
 logger = logging.getLogger("django_pgqueue.metrics")
 
 STATEMENT_TIMEOUT = "2s"
 """Prometheus waits for ten seconds, and scrapes again soon."""
-HOUR = dt.timedelta(hours=1)
 STATES = ("ready", "scheduled", "after_others", "running", "expired")
 
 
@@ -54,13 +50,12 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
         try:
             with overview.bounded(database, timeout=STATEMENT_TIMEOUT):
                 found = overview.taken(database)
-                failed = counts.failed(found.at, using=database, within=HOUR)
         except (DatabaseError, InterfaceError, OutdatedQueue) as error:
             logger.warning("The queue in the database %r cannot be read: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
             up = False
         else:
-            of_queues(gauges, database, found, failed)
+            of_queues(gauges, database, found)
             of_workers(gauges, database, found)
             up = True
         gauges.add("up", "Whether the queue could be read.", up, database=database)
@@ -68,16 +63,22 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
     yield from gauges.families.values()
 
 
-def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, Capped]) -> None:
+def of_queues(gauges: Gauges, database: str, found: Overview) -> None:
     for one in found.queues:
         labels = {"database": database, "queue": one.name}
         for state in STATES:
             count = getattr(one.count, state).value
-            gauges.add("messages", "Messages by state, counted up to a limit.", count, **labels, state=state)
+            gauges.add(
+                "messages",
+                "Messages by state: counted, or estimated if there are very many.",
+                count,
+                **labels,
+                state=state,
+            )
         gauges.add(
-            "capped",
-            "Whether a count of this queue stopped at its limit, and the queue has more messages.",
-            one.is_capped,
+            "estimated",
+            "Whether a number of messages of this queue is an estimate.",
+            not one.is_exact,
             **labels,
         )
         oldest = one.count.oldest.total_seconds() if one.count.oldest is not None else 0.0
@@ -89,7 +90,7 @@ def of_queues(gauges: Gauges, database: str, found: Overview, failed: dict[str, 
         gauges.add(
             "failed_last_hour",
             "Messages that failed for good in the last hour.",
-            failed.get(one.name, counts.NONE).value,
+            one.failures.of_an_hour.value,
             **labels,
         )
         ended = 0.0 if one.pulse is None else one.pulse.a_minute

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from django_pgqueue.monitoring.overview import Paused, counts, overview, queries
-from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.formatting import Words, number, relative, span
 from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
@@ -339,8 +339,8 @@ def behind(message: Message, now: dt.datetime, *, using: str) -> Behind:
 
 def idle_queues(now: dt.datetime, *, using: str) -> Iterator[tuple[Paused | NoWorker, Count]]:
     """Yields paused queues and queues without a worker, with their counts."""
-    lanes, paused, service = counts.lanes(using=using), overview.paused(using=using), Service.at(now, using=using)
-    names = sorted({*counts.waiting_queues(using=using), *(lane.queue for lane in lanes), *paused})
-    idle = [name for name in names if name in paused or not service.serves(name)][: counts.QUEUES]
-    for name, count in counts.of(idle, now, {}, {}, lanes, using=using).items():
+    paused, service = overview.paused(using=using), Service.at(now, using=using)
+    look = counts.taken(now, wanted=paused, using=using)
+    idle = {name for name in look.names | set(paused) if name in paused or not service.serves(name)}
+    for name, count in counts.of(look.chosen(idle, first=paused), look, using=using).items():
         yield paused.get(name) or NoWorker(name), count

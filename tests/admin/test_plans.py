@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.monitoring import waiting
-from django_pgqueue.monitoring.overview import counts, throughput
+from django_pgqueue.monitoring.overview import budget, census, counts, failures, throughput
+from django_pgqueue.monitoring.overview.limits import bounded
 from tests.admin.cost import AT_MOST, DAYS, fill, measured, partitions, rare
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
@@ -147,13 +148,73 @@ def test_a_page_of_one_row_costs_a_few_probes(root: Visitor, statistics: str) ->
         assert cost.buffers < 300, (url, cost)
 
 
-def test_the_overview_reads_what_it_counts_and_a_sample(root: Visitor, statistics: str) -> None:
+def test_the_overview_of_a_small_table_reads_it_once(
+    root: Visitor, statistics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "BUDGET_MS", 60_000)
+    with measured() as cost:
+        page = root.open(OVERVIEW)
+    assert not page.notes, "stopped"
+    assert cost.scanned == {"pgqueue_message"}
+    [[blocks]] = sql(census.SIZE)
+    assert cost.buffers < blocks + 3 * 10 * throughput.SAMPLE, cost.buffers
+
+
+@pytest.fixture
+def beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables are too large for a count."""
+    monkeypatch.setattr(census, "MAX_BLOCKS", 0)
+    monkeypatch.setattr(census, "SAMPLED_BLOCKS", 500)
+    monkeypatch.setattr(failures, "SAMPLED", 0)
+    monkeypatch.setattr(failures, "MAX_ERRORS", 0)
+
+
+@pytest.mark.usefixtures("beyond")
+def test_the_overview_of_a_large_table_reads_a_sample(root: Visitor, statistics: str) -> None:
     with measured() as cost:
         page = root.open(OVERVIEW)
     assert not page.notes, "stopped"
     assert not cost.scanned, cost.statements
     # Two numbers of each queue, and each row may be in a page of its own.
     assert cost.buffers < 2 * len(page.root.one("tbody").all("tr")) * AT_MOST + 3 * 10 * throughput.SAMPLE, cost.buffers
+
+
+@pytest.mark.usefixtures("beyond")
+def test_counting_on_reads_no_messages_of_other_queues(db: None, statistics: str) -> None:
+    sql(
+        "insert into pgqueue_message (queue, dequeue_at, in_line, task, content) "
+        "values ('later', pgqueue_now() + 10^12::bigint, false, 'shop.t', '{}')"
+    )
+    with bounded("default"):
+        look = counts.taken(dt.datetime.now(dt.UTC), using="default")
+        with measured() as cost:
+            found = counts.of(["later"], look, using="default")
+    assert found["later"].scheduled.value == 1
+    assert cost.buffers < 500, cost
+
+
+def test_failures_are_counted_by_the_index_of_errors(
+    db: None, statistics: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "BUDGET_MS", 60_000)
+    now = dt.datetime.now(dt.UTC)
+    costs = []
+    for sampled in (failures.SAMPLED, 0):
+        monkeypatch.setattr(failures, "SAMPLED", sampled)
+        with measured() as cost, bounded("default"):
+            found = failures.taken(now, using="default")
+        assert not cost.scanned, cost.statements
+        assert cost.buffers < 300, cost
+        costs.append(dict(found))
+    assert costs[0] == costs[1] != {}
+
+
+@pytest.mark.usefixtures("beyond")
+def test_a_sample_of_the_errors_reads_no_other_attempts(db: None, statistics: str) -> None:
+    with measured() as cost, bounded("default"):
+        failures.taken(dt.datetime.now(dt.UTC), using="default")
+    assert not cost.scanned, cost.statements
+    assert cost.buffers < 10 * failures.RANGES, cost
 
 
 def test_the_errors_page_reads_a_bounded_number_of_attempts(root: Visitor, statistics: str) -> None:
@@ -188,6 +249,8 @@ def test_the_position_of_a_message_reads_only_the_counted_rows(root: Visitor, st
 def test_a_lower_counting_limit_costs_less_however_many_rows_exist(
     root: Visitor, statistics: str, monkeypatch: pytest.MonkeyPatch, url: Callable[[], str]
 ) -> None:
+    monkeypatch.setattr(census, "MAX_BLOCKS", 0)
+    monkeypatch.setattr(census, "SAMPLED_BLOCKS", 100)
     monkeypatch.setattr(counts, "ALTOGETHER", 1_000)
     monkeypatch.setattr(waiting, "MAX_POSITION", 500)
     monkeypatch.setattr(throughput, "SAMPLE", 300)

@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from django_pgqueue import control, functions
-from django_pgqueue.monitoring.overview import counts, limits, long_transactions, throughput
+from django_pgqueue.monitoring.overview import census, counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
 from tests.support.fixtures.admin import WORKER, claim, fail, retry, send, sign_in, sql
@@ -117,7 +117,7 @@ def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
     queues = {queue.pop("name"): queue for queue in found.pop("queues")}
     assert queues["default"] == {
         "ready": 1, "scheduled": 1, "wait_for_others": 1, "running": 1, "expired": 0, "failed_24_hours": 1,
-        "at_least": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
+        "estimated": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
         "no_worker": False,
     }  # fmt: skip
     assert queues["mail"]["no_worker"] is True
@@ -157,18 +157,20 @@ def test_of_messages_that_no_worker_knows_the_newest_are_named(noon: Clock) -> N
     assert found["queues"][0]["wait_for_others"] == 0
 
 
-def test_counts_are_capped_and_marked(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counts, "MOST", 3)
+def test_estimates_are_marked(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "MAX_BLOCKS", 0)
+    monkeypatch.setattr(census, "SAMPLED_BLOCKS", 0)
+    monkeypatch.setattr(counts, "MAX_PROBED", 3)
     monkeypatch.setattr(throughput, "SAMPLE", 2)
     for _ in range(5):
         send(task=None)
         send()
         fail(claim()[0])
     lines = said()
-    assert re.fullmatch(r"default +3\+ .* ~\d[.\d]* +0 ms", lines[4])
-    assert lines[-1] == "+ means: at least this many. ~ means: estimated."
+    assert re.fullmatch(r"default +~4 .* 5 +~\d[.\d]* +0 ms", lines[4])
+    assert lines[-1] == "~ means: estimated."
     found = told()
-    assert found["queues"][0]["at_least"] == ["ready", "failed_24_hours"]
+    assert found["queues"][0]["estimated"] == ["ready"]
     assert found["estimated"] is True
 
 

@@ -106,7 +106,7 @@ def test_the_metrics_match_the_overview(client: Client) -> None:
     assert found["pgqueue_messages", "default", "yard", "running"] == 1
     assert found["pgqueue_failed_last_hour", "default", "yard"] == 1
     assert found["pgqueue_paused", "default", "mail"] == found["pgqueue_unserved", "default", "mail"] == 1
-    assert found["pgqueue_paused", "default", "yard"] == found["pgqueue_capped", "default", "mail"] == 0
+    assert found["pgqueue_paused", "default", "yard"] == found["pgqueue_estimated", "default", "mail"] == 0
     assert 0 <= found["pgqueue_oldest_ready_seconds", "default", "mail"] < 60
     assert found["pgqueue_attempts_per_minute", "default", "yard"] == pytest.approx(0.1)
     assert found["pgqueue_workers", "default", "awake"] == 1

@@ -47,7 +47,6 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "at": found.at,
         "queues": [row(one, is_exact=found.is_exact) for one in found.queues],
         "more_queues": found.more_queues,
-        "exact": found.is_exact,
         "hours": HOURS,
         "workers": workers(found.workers),
         "schedules": schedules(found) if may_see(request.user, "schedule") else [],
@@ -57,7 +56,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
             {"text": str(one), "url": url("message_changelist", task=one.task)} for one in found.unknown.newest
         ],
         "more_unknown": found.unknown.rest,
-        "capped": any(one.is_capped for one in found.queues),
+        "counted": found.is_exact and all(one.is_exact for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),
         "may_pause": bool(request.user.has_perm("django_pgqueue.change_queuestate")),
@@ -72,6 +71,7 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
         "shown": display.shortened(name, 40),
         "key": f"q{hashlib.sha256(name.encode()).hexdigest()[:12]}",
         "count": one.count,
+        "failed": one.failures.of_a_day,
         "oldest": display.span(one.count.oldest),
         "paused": one.paused and {"since": display.moment(one.paused.since), "by": one.paused.by or "somebody"},
         "no_worker": one.has_no_worker,
@@ -97,7 +97,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
             title=f"Attempts that ended, {name}",
             description=f"{altogether}; at most {about}{display.number(round(max(own.ended)))} in 5 minutes.",
         ),
-        "rate": f"{'' if is_exact else '≈ '}{formatting.rate(own.a_minute)} a minute",
+        "rate": f"{'' if is_exact else '~'}{formatting.rate(own.a_minute)} a minute",
         "waits": sparkline.line(
             own.waited_ms,
             key=f"{key}w",

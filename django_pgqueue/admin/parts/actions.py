@@ -16,7 +16,7 @@ from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.tables import Message
-from django_pgqueue.monitoring.overview import counts
+from django_pgqueue.monitoring.overview import census
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: st
     def refuse(status: Status, dequeue_ms: int) -> str | None:
         if status in {Status.RUNNING, Status.EXPIRED}:
             return REASONS[status]
-        if dequeue_ms >= counts.PARKED_MS:
+        if dequeue_ms >= census.PARKED_MS:
             return "waiting for something other than a time"
         return "scheduled for later than that" if dequeue_ms >= until_ms else None
 

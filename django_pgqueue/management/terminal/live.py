@@ -93,7 +93,7 @@ def lines(texts: list[Text], width: int) -> int:
 def tone(title: str, one: QueueOverview) -> str:
     if title == "Queue":
         return "bold"
-    if title == "Failed 24 h" and one.count.failed:
+    if title == "Failed 24 h" and one.failures.of_a_day:
         return "red"
     return "green" if title == "Running" and one.count.running else ""
 

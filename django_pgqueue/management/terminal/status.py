@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_pgqueue.monitoring.overview import Overview, QueueOverview
-    from django_pgqueue.monitoring.overview.counts import Capped
+    from django_pgqueue.monitoring.overview.figure import Figure
 
 MAX_NAME = 40
 SILENT_NAMED = 5
@@ -31,8 +31,8 @@ class Column:
     """In a narrow window, the highest are dropped first; 0: never."""
 
 
-def number(count: Capped) -> str:
-    return f"{count.value:,}{'+' if count.is_capped else ''}"
+def number(figure: Figure) -> str:
+    return f"{'' if figure.is_exact else '~'}{figure.value:,}"
 
 
 def throughput(one: QueueOverview, whole: Overview) -> str:
@@ -48,7 +48,7 @@ COLUMNS = (
     Column("Oldest", lambda one, _: span(one.count.oldest), 2),
     Column("Scheduled", lambda one, _: number(one.count.scheduled), 5),
     Column("Running", lambda one, _: number(one.count.running), 1),
-    Column("Failed 24 h", lambda one, _: number(one.count.failed), 3),
+    Column("Failed 24 h", lambda one, _: number(one.failures.of_a_day), 3),
     Column("Ended/min", throughput, 4),
     Column("Waited", lambda one, _: span(one.pulse.latest_wait) if one.pulse else NOTHING, 6),
 )
@@ -135,8 +135,8 @@ def _moment(value: Any) -> str:
 
 
 def legend(whole: Overview) -> str:
-    capped, estimated = any(one.is_capped for one in whole.queues), not whole.is_exact
-    return " ".join(["+ means: at least this many."] * capped + ["~ means: estimated."] * estimated)
+    counted = whole.is_exact and all(one.is_exact for one in whole.queues)
+    return "" if counted else "~ means: estimated."
 
 
 def nothing() -> str:
@@ -222,12 +222,12 @@ def _queue(one: QueueOverview) -> dict[str, Any]:
         "wait_for_others": count.after_others,
         "running": count.running,
         "expired": count.expired,
-        "failed_24_hours": count.failed,
+        "failed_24_hours": one.failures.of_a_day,
     }
     return {
         "name": one.name,
         **{name: each.value for name, each in counted.items()},
-        "at_least": [name for name, each in counted.items() if each.is_capped],
+        "estimated": [name for name, each in counted.items() if not each.is_exact],
         "oldest_ready_seconds": _seconds(count.oldest),
         "ended_a_minute": one.pulse.a_minute if one.pulse else 0.0,
         "waited_seconds": _seconds(one.pulse.latest_wait) if one.pulse else None,

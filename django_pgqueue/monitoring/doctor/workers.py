@@ -187,7 +187,7 @@ def dead_workers(patient: Subject) -> Iterator[Finding]:
 def idle_queues(patient: Subject) -> Iterator[Finding]:
     now = patient.value("select pgqueue_clock()")
     for reason, count in waiting.idle_queues(now, using=patient.using):
-        ready = f"{count.ready.value:,}{'+' if count.ready.is_capped else ''}"
+        ready = f"{'' if count.ready.is_exact else 'about '}{count.ready.value:,}"
         ready = f"{ready} {'is' if ready == '1' else 'are'} ready"
         match reason:
             case waiting.NoWorker(queue) if count.tasks_are_ready:

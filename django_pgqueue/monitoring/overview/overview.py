@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.monitoring.overview import counts, long_transactions, throughput as pulse, unknown
+from django_pgqueue.monitoring.overview import counts, failures, long_transactions, throughput as pulse, unknown
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.workers import workers
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.counts import Count
+    from django_pgqueue.monitoring.overview.failures import Failures
     from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
     from django_pgqueue.monitoring.overview.throughput import Pulse
@@ -44,6 +45,7 @@ class Paused:
 class QueueOverview:
     name: str
     count: Count
+    failures: Failures
     pulse: Pulse | None
     """None: nothing has ended in the last hours."""
     paused: Paused | None
@@ -51,9 +53,11 @@ class QueueOverview:
     """Tasks are ready, and no living worker would take them."""
 
     @property
-    def is_capped(self) -> bool:
+    def is_exact(self) -> bool:
+        """Whether all figures of the queue were counted, and none is an estimate."""
         one = self.count
-        return any(count.is_capped for count in (one.ready, one.scheduled, one.after_others, one.running, one.failed))
+        figures = (one.ready, one.scheduled, one.after_others, one.running, one.expired, *self.failures)
+        return all(figure.is_exact for figure in figures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +78,12 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
     """Returns the overview of a database, or of some of its queues.  Call it within ``bounded(using)``."""
     now = at or functions.now(connections[using])
     pulses = pulse.taken(now, using=using)
-    held, failed = counts.held(now, using=using), counts.failed(now, using=using)
-    states = paused(using=using)
-    waiting, lanes = counts.waiting_queues(using=using), counts.lanes(using=using)
-    names = queues or sorted({*waiting, *(lane.queue for lane in lanes), *held, *failed, *states, *pulses.queues})
-    shown = names[: counts.QUEUES]
-    found = counts.of(shown, now, held, failed, lanes, using=using)
+    failed, states = failures.taken(now, using=using), paused(using=using)
+    others = {*failed, *states, *pulses.queues}
+    look = counts.taken(now, wanted=queues or others, using=using)
+    names = set(queues) if queues else look.names | others
+    shown = look.chosen(names, first=states)
+    found = counts.of(shown, look, using=using)
     service = Service.at(now, using=using)
     return Overview(
         at=now,
@@ -87,13 +91,14 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
             QueueOverview(
                 name=name,
                 count=found[name],
+                failures=failed[name],
                 pulse=pulses.queues.get(name),
                 paused=states.get(name),
                 has_no_worker=found[name].tasks_are_ready and not service.serves(name),
             )
             for name in shown
         ],
-        more_queues=len(names) > counts.QUEUES,
+        more_queues=len(names) > counts.QUEUES or (look.more and not queues),
         is_exact=pulses.is_exact,
         workers=workers(now, using=using),
         schedules=schedules(using=using),

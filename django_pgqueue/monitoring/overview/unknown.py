@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.queries import rows
 from django_pgqueue.values.times import to_epoch_ms

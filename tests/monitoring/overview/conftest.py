@@ -1,0 +1,7 @@
+"""A clock that stands at noon."""
+
+from __future__ import annotations
+
+from tests.support.fixtures.admin import clock, noon
+
+__all__ = ["clock", "noon"]
