@@ -2,6 +2,7 @@
 begin;
 
 -- What only earlier releases have.
+drop function if exists pgqueue_message_reschedule(bigint[], bigint);
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean);
 drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text);
 drop function if exists pgqueue_attempt_enqueue(bigint[]);
@@ -26,7 +27,7 @@ drop function if exists pgqueue_schedule_prune();
 drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text, integer, text);
 drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer, text);
 drop function if exists pgqueue_attempt_enqueue(bigint[], text);
-drop function if exists pgqueue_message_reschedule(bigint[], bigint);
+drop function if exists pgqueue_message_reschedule(bigint[], bigint, boolean);
 drop function if exists pgqueue_backlog(text[]);
 drop function if exists pgqueue_queue_resume(text);
 drop function if exists pgqueue_queue_pause(text, text);

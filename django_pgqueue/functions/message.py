@@ -23,17 +23,23 @@ def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[in
     return answered_ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
 
 
-def message_reschedule(connection: Connection, ids: Iterable[int], *, delay_ms: int = 0) -> set[int]:
-    """Lets waiting messages become ready ``delay_ms`` from now, and returns their ids."""
+def message_reschedule(
+    connection: Connection, ids: Iterable[int], *, delay_ms: int = 0, break_dependencies: bool = False
+) -> set[int]:
+    """Lets waiting messages become ready ``delay_ms`` from now, and returns their ids.
+
+    Messages that wait for others are left alone.  ``break_dependencies``: these are moved, too, and do not wait for the
+    others any more.
+    """
     return answered_ids(
         connection,
-        "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint)",
-        (sorted(ids), delay_ms),
+        "select pgqueue_message_reschedule(%s::bigint[], pgqueue_now() + %s::bigint, %s)",
+        (sorted(ids), delay_ms, break_dependencies),
     )
 
 
 def message_move(connection: Connection, message_id: int, *, dequeue_at: int) -> bool:
-    """Sets the ``dequeue_at`` (epoch ms) of a waiting message.  False: it runs or has ended."""
+    """Sets the ``dequeue_at`` (epoch ms) of a waiting message.  False: it runs, has ended, or waits for others."""
     moved = answered_ids(
         connection, "select pgqueue_message_reschedule(%s::bigint[], cast(%s as bigint))", ([message_id], dequeue_at)
     )

@@ -1,4 +1,8 @@
-create or replace function pgqueue_message_reschedule(p_ids bigint[], p_dequeue_at bigint default null) returns setof bigint
+create or replace function pgqueue_message_reschedule(
+    p_ids bigint[],
+    p_dequeue_at bigint default null,
+    p_break_dependencies boolean default false
+) returns setof bigint
 language plpgsql
 set search_path from current
 set enable_seqscan = off
@@ -6,9 +10,10 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives waiting messages another dequeue_at (epoch ms; null: now, that is, run them at once).  Returns the ids of the
--- moved messages; one that runs, or has ended, is missing in the result, and nothing happened to it.  A message that
--- waited for others (pgqueue_message_create_after) waits for this time instead, and a quarantined message is taken
--- alone from this time on.  A parked message is unparked.
+-- moved messages; one that runs, has ended, or waits for others (pgqueue_message_create_after) is missing in the result,
+-- and nothing happened to it.  A quarantined message is taken alone from this time on.  A parked message is unparked.
+--   p_break_dependencies  true: a message that waits for others is moved, too.  It does not wait for them any more: it
+--                         may run while they run, and it runs although one of them fails.
 -- Locks rows of pgqueue_message in the order of ids; wakes one sleeping worker for each queue that got work.
 declare
     v_now bigint := pgqueue_now();
@@ -22,7 +27,7 @@ begin
             in_line = m.alone_at is null and v_dequeue_at <= v_now,
             alone_at = case when m.alone_at is not null then v_dequeue_at end, parked_at = null, after_ids = null, after_policy = null,
             check_at = null, checks = null, awaited_id = null
-        where m.id = any (p_ids) and m.worker is null
+        where m.id = any (p_ids) and m.worker is null and (p_break_dependencies or m.after_ids is null)
         returning m.id, m.queue
     loop
         if v_message.queue <> all (v_queues) then

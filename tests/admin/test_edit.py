@@ -54,13 +54,30 @@ def test_saving_what_is_there_changes_nothing(root: Visitor, clock: Clock) -> No
         assert to_epoch_ms(Message.objects.get(pk=pk).dequeue_at) == dequeue_at
 
 
-def test_a_new_time_ends_the_wait_for_other_jobs_and_a_new_priority_does_not(root: Visitor) -> None:
+def test_a_message_that_waits_for_others_has_a_priority_and_no_time(root: Visitor) -> None:
     other = send(queue="other")
     pk = send(after=functions.After((other,)))
+    page = root.open(url(pk))
+    assert set(page.form) == {"priority"}
+    assert page.fields["dequeue at"].text == "when the others have ended"
+    save(root, pk, priority=5, dequeue_at="2000-01-01 00:00:00")
+    message = Message.objects.get(pk=pk)
+    assert (message.priority, message.after_ids) == (5, [other])
+    assert not functions.message_move(connection, pk, dequeue_at=0), "nor does any other caller move it by accident"
+
+
+def test_the_form_of_a_quarantined_message_has_the_time_at_which_it_is_taken_alone(root: Visitor, clock: Clock) -> None:
+    pk = send()
+    [held] = claim()
+    functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
+    alone_at = Message.objects.get(pk=pk).alone_at
+    assert root.open(url(pk)).form["dequeue_at"].startswith(clock.at.strftime("%Y-%m-%d %H:%M:%S"))
     save(root, pk, priority=5)
-    assert Message.objects.get(pk=pk).after_ids == [other]
+    assert Message.objects.get(pk=pk).alone_at == alone_at
     save(root, pk, dequeue_at="2000-01-01 00:00:00")
-    assert Message.objects.get(pk=pk).after_ids is None
+    moved = Message.objects.get(pk=pk).alone_at
+    assert moved is not None
+    assert to_epoch_ms(moved) == 946_684_800_000
 
 
 @pytest.mark.parametrize(

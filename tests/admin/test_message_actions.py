@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
 
+from django_pgqueue import functions
 from django_pgqueue.admin.parts import actions
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.models import Attempt, Message
@@ -70,7 +73,95 @@ class TestRunNow:
         assert page.said == [f"Not changed: 1 running ({pk})."]
 
 
+class TestRunNowWithoutTheOthers:
+    """A message that waits for others runs before they have ended only if a user was told what that means."""
+
+    def waiting(self, **more: Any) -> tuple[int, int, int]:
+        """Two messages, of which one runs, and one that waits for both."""
+        running, ready = send(queue="a"), send(queue="b")
+        claim("a")
+        return running, ready, send(after=functions.After((running, ready), **more))
+
+    def test_a_selection_leaves_messages_out_that_wait_for_others(self, root: Visitor) -> None:
+        _, ready, pk = self.waiting()
+        scheduled = send(delay_ms=HOUR_MS)
+        page = root.act(MESSAGES, "run_now", [scheduled, pk])
+        assert page.said == [
+            "1 message made ready to run now.",
+            f"1 waits for others and was left out ({pk}). Open it to run it all the same.",
+        ]
+        other = send(after=functions.After((ready,)))
+        page = root.act(MESSAGES, "run_now", [pk, other], confirmed="yes")
+        assert page.said == [f"2 wait for others and were left out ({pk}, {other}). Open one to run it all the same."]
+        assert Message.objects.filter(after_ids__isnull=False).count() == 2
+
+    def test_a_page_asks_and_names_those_that_have_not_ended(self, root: Visitor) -> None:
+        running, ready, pk = self.waiting()
+        page = root.open(f"{MESSAGES}{pk}/change/")
+        assert page.buttons == ["Run now…", "Cancel…"]
+        question = root.press(page, "Run now…")
+        assert question.root.one("h1").text == "Run 1 message without waiting for others?"
+        text = question.root.one(id="content-main").text
+        assert "It waits for 2 jobs, of which 2 have not ended yet (1 running, 1 waiting)." in text
+        assert f"Not ended: {running} (running), {ready} (ready)." in text
+        assert "If you run it now, it does not wait for them any more." in text
+        assert "although one of them fails" not in text
+        assert Message.objects.get(pk=pk).after_ids == [running, ready], "nothing is done by asking"
+
+    def test_the_answer_breaks_the_dependency(self, root: Visitor) -> None:
+        *_, pk = self.waiting()
+        page = root.confirm(root.press(root.open(f"{MESSAGES}{pk}/change/"), "Run now…"))
+        assert page.response.request["PATH_INFO"] == f"{MESSAGES}{pk}/change/"
+        assert page.said == ["1 message made ready to run now, without waiting for others."]
+        assert [message.id for message in claim()] == [pk]
+        [entry] = LogEntry.objects.all()
+        assert entry.change_message == "Made ready to run now, without waiting for others."
+
+    def test_the_question_says_that_a_failure_does_not_cancel_it_any_more(self, root: Visitor) -> None:
+        *_, pk = self.waiting(policy="succeeded")
+        question = root.press(root.open(f"{MESSAGES}{pk}/change/"), "Run now…")
+        assert "It runs although one of them fails." in question.root.one(id="content-main").text
+
+    def test_the_question_names_twenty_and_counts_the_rest(self, root: Visitor) -> None:
+        pk = send(after=functions.After(tuple(send(queue="a") for _ in range(23))))
+        question = root.press(root.open(f"{MESSAGES}{pk}/change/"), "Run now…")
+        text = question.root.one(id="content-main").text
+        assert "of which 23 have not ended yet (23 waiting)." in text
+        assert " and 3 more." in text
+
+    def test_a_message_that_needs_not_wait_any_more_runs_as_others_do(self, root: Visitor) -> None:
+        first = send(queue="a")
+        pk = send(after=functions.After((first,)))
+        question = root.press(root.open(f"{MESSAGES}{pk}/change/"), "Run now…")
+        complete(claim("a")[0])
+        functions.message_settle(connection)
+        assert root.confirm(question).said == [f"Not changed: 1 already ready ({pk})."]
+
+
 class TestPostpone:
+    def test_a_message_that_waits_for_others_is_not_postponed(self, root: Visitor) -> None:
+        first = send(queue="a")
+        pk = send(after=functions.After((first,)))
+        page = root.confirm(root.act(MESSAGES, "postpone", [pk]))
+        assert page.said == [f"Not changed: 1 waiting for others, and not for a time ({pk})."]
+        assert Message.objects.get(pk=pk).after_ids == [first]
+
+    def test_a_quarantined_message_is_postponed_and_run_now_in_quarantine(self, root: Visitor, clock: Clock) -> None:
+        pk = send()
+        [held] = claim()
+        functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
+        page = root.act(MESSAGES, "run_now", [pk])
+        assert page.said == [f"Not changed: 1 quarantined and due: a worker takes it when it runs nothing else ({pk})."]
+        assert root.open(f"{MESSAGES}{pk}/change/").buttons == ["Postpone…", "Cancel…"]
+        root.confirm(root.act(MESSAGES, "postpone", [pk]))
+        alone_at = Message.objects.get(pk=pk).alone_at
+        assert alone_at is not None
+        assert to_epoch_ms(alone_at) == to_epoch_ms(clock.at) + HOUR_MS
+        assert root.act(MESSAGES, "run_now", [pk]).said == ["1 message made ready to run now."]
+        alone_at = Message.objects.get(pk=pk).alone_at
+        assert alone_at is not None, "it is still taken alone"
+        assert to_epoch_ms(alone_at) == to_epoch_ms(clock.at)
+
     def test_postpone_asks_for_the_new_time(self, root: Visitor, clock: Clock) -> None:
         pk = send()
         question = root.act(MESSAGES, "postpone", [pk])

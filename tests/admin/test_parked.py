@@ -94,7 +94,7 @@ def test_run_now_lets_the_next_worker_try_the_message(root: Visitor) -> None:
 def test_a_parked_message_cannot_be_postponed(root: Visitor) -> None:
     pk = park(send())
     page = root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="1 day")
-    assert page.said == [f"Not changed: 1 waiting for something other than a time ({pk})."]
+    assert page.said == [f"Not changed: 1 waiting for a worker that knows it, and not for a time ({pk})."]
     assert is_parked(pk)
 
 

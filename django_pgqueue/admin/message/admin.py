@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 
 from django_pgqueue import functions
 from django_pgqueue.admin.message import change_page
+from django_pgqueue.admin.message.awaited import Awaited
 from django_pgqueue.admin.message.change_page import Detail, MessageForm
 from django_pgqueue.admin.message.related import parent
 from django_pgqueue.admin.parts import actions, filters
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 # that Python cannot hold, so PostgreSQL converts these to texts and moments.
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "unknown_since", "parked_at", "attempt", "max_attempts", "lost",
-    "priority", "queue", "channel", "task", "worker", "max_lost", "version",
+    "priority", "queue", "channel", "task", "worker", "max_lost", "version", "after_policy",
 )  # fmt: skip
 LISTED = 20
 DELAYS = {
@@ -108,8 +109,15 @@ class MessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Run now", permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
-        outcome = actions.run_now(actions.chosen(self, request, queryset), now(request), using=alias())
-        outcome.tell(self, request, "made ready to run now")
+        """A message that waits for others runs only from its own page, by a user who was asked."""
+        chosen = actions.chosen(self, request, queryset)
+        is_page = request.POST.get("page", "") == ",".join(map(str, chosen.ids))
+        awaited = Awaited.by(chosen.ids[0], now(request)) if is_page else None
+        if awaited is not None and "confirmed" not in request.POST:
+            return self._ask(request, queryset, action="run_now", title="Run", awaited=awaited)
+        outcome = actions.run_now(chosen, now(request), using=alias(), break_dependencies=awaited is not None)
+        done = "made ready to run now"
+        outcome.tell(self, request, done if awaited is None else f"{done}, without waiting for others")
         return self.back(request)
 
     @admin.action(description="Postpone…", permissions=["change"])
@@ -138,6 +146,7 @@ class MessageAdmin(ReadOnlyAdmin):
         action: str,
         title: str,
         form: forms.Form | None = None,
+        awaited: Awaited | None = None,
     ) -> HttpResponse:
         ids = actions.chosen(self, request, queryset).ids
         moment = now(request)
@@ -145,11 +154,12 @@ class MessageAdmin(ReadOnlyAdmin):
         first = {message.pk: message for message in self.rows(request).filter(pk__in=ids[:LISTED])}
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{title} {actions.count(ids)}?",
+            "title": f"{title} {actions.count(ids)}{' without waiting for others' if awaited else ''}?",
             "action": action,
             "verb": title,
             "them": "it" if len(ids) == 1 else "them",
             "form": form,
+            "awaited": awaited,
             "media": self.media,
             "opts": self.opts,
             "messages_listed": [
@@ -182,7 +192,8 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def _how(self, request: HttpRequest, message: Message | None) -> dict[str, bool]:
         waits = message is not None and status_of(message.dequeue_at, message.unlock_at, now(request)) != Status.RUNNING
-        return {"editable": self.has_change_permission(request, message), "waits": waits}
+        timed = message is None or (message.after_policy is None and message.parked_at is None)
+        return {"editable": self.has_change_permission(request, message), "waits": waits, "timed": timed}
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """A message that runs, or whose worker went away, cannot be changed any more."""

@@ -16,6 +16,7 @@ from django.utils.html import format_html, format_html_join
 from django_pgqueue.admin.attempt import admin as attempt
 from django_pgqueue.admin.message.related import Related
 from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts.actions import Standing
 from django_pgqueue.admin.parts.columns import Columns
 from django_pgqueue.admin.parts.content import ShownContent
 from django_pgqueue.admin.parts.database import alias, url
@@ -24,6 +25,7 @@ from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.fields import EpochFormField
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.monitoring import waiting
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -52,6 +54,11 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
     class Meta:
         model = Message
         fields = ("dequeue_at", "priority")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.alone_at is not None:  # quarantined: its dequeue_at is out of reach
+            self.initial["dequeue_at"] = self.instance.alone_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +92,10 @@ class Detail(Columns):
             )
         return known
 
-    def fieldsets(self, *, editable: bool, waits: bool) -> list[tuple[str | None, dict[str, Any]]]:
+    def fieldsets(self, *, editable: bool, waits: bool, timed: bool) -> list[tuple[str | None, dict[str, Any]]]:
+        """``timed``: the message waits for a time, if for anything; only then can the time be changed."""
         whys = [self.why] if waits else []
-        when = ["dequeue_at", "priority"] if editable else [self.dequeue_at, "priority"]
+        when = ["dequeue_at" if editable and timed else self.dequeue_at, "priority"]
         return [
             (
                 None,
@@ -98,13 +106,14 @@ class Detail(Columns):
             ("Content", {"fields": [self.content, self.headers, self.state]}),
         ]
 
-    def readonly(self, *, editable: bool, waits: bool) -> list[Any]:
-        return [
+    def readonly(self, *, editable: bool, waits: bool, timed: bool) -> list[Any]:
+        shown = [
             name
-            for _, options in self.fieldsets(editable=editable, waits=waits)
+            for _, options in self.fieldsets(editable=editable, waits=waits, timed=timed)
             for name in options["fields"]
             if not (editable and name in {"dequeue_at", "priority"})
         ]
+        return shown if timed else [*shown, "dequeue_at"]
 
     @admin.display(description="waits because")
     def why(self, message: Message) -> SafeString | str:
@@ -221,16 +230,21 @@ def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, An
 
 def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[str, str]]:
     """Returns the actions that the status and the permissions allow."""
-    status = status_of(message.dequeue_at, message.unlock_at, now)
+    standing = Standing.of(message, now)
     offered = {
         Status.SCHEDULED: ("run_now", "postpone", "cancel"),
         Status.READY: ("postpone", "cancel"),
         Status.RUNNING: ("cancel",),
         Status.EXPIRED: ("cancel",),
-    }[status]
+    }[standing.status]
+    useless = set()
+    if standing.awaits or standing.is_parked:
+        useless.add("postpone")
+    if standing.is_quarantined and standing.due_ms <= to_epoch_ms(now):
+        useless.add("run_now")
     words = {
-        "run_now": "Run now",
+        "run_now": "Run now…" if standing.awaits else "Run now",
         "postpone": "Postpone…",
-        "cancel": "Ask to stop…" if status is Status.RUNNING else "Cancel…",
+        "cancel": "Ask to stop…" if standing.status is Status.RUNNING else "Cancel…",
     }
-    return [{"action": action, "words": words[action]} for action in offered if action in allowed]
+    return [{"action": action, "words": words[action]} for action in offered if action in allowed - useless]

@@ -71,7 +71,7 @@ class Related(NamedTuple):
             after,
             dependents,
             siblings,
-            _standing(ids, now, history=history),
+            standing(ids, now, history=history),
             getattr(message, "again_from", None),
             getattr(message, "schedule_name", None),
         )
@@ -111,7 +111,7 @@ def _siblings(pk: int, dependents: list[int]) -> list[int]:
     return [other for other in waiting or () if other != pk]
 
 
-def _standing(ids: list[int], now: dt.datetime, *, history: bool) -> dict[int, str]:
+def standing(ids: list[int], now: dt.datetime, *, history: bool) -> dict[int, str]:
     waiting = (
         Message.objects.using(alias()).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at", "after_policy")
     )

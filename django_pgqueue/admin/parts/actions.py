@@ -16,7 +16,6 @@ from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.tables import Message
-from django_pgqueue.monitoring.overview import census
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -40,6 +39,9 @@ REASONS = {
     Status.RUNNING: "running",
     Status.EXPIRED: "waiting for another worker, because its worker is gone",
 }
+AWAITS = "waiting for others, and not for a time"
+PARKED = "waiting for a worker that knows it, and not for a time"
+QUARANTINED = "quarantined and due: a worker takes it when it runs nothing else"
 
 
 class Chosen(NamedTuple):
@@ -69,6 +71,8 @@ class Outcome:
         self.done: list[int] = []
         self.asked: list[int] = []
         """Running messages that were asked to stop."""
+        self.awaiting: list[int] = []
+        """Messages that wait for others, and were left out for that."""
         self.passed: dict[str, list[int]] = defaultdict(list)
         if chosen.gone:
             self.passed[GONE] += chosen.gone
@@ -79,34 +83,52 @@ class Outcome:
             if ids:
                 model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
                 audit_log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")
+        if self.awaiting:
+            model_admin.message_user(request, left_out(self.awaiting), messages.WARNING)
         if self.passed:
             reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
             model_admin.message_user(request, f"Not changed: {reasons}.", messages.WARNING)
-        if len(self.done) + len(self.asked) + sum(map(len, self.passed.values())) >= MOST:
+        others = len(self.asked) + len(self.awaiting) + sum(map(len, self.passed.values()))
+        if len(self.done) + others >= MOST:
             model_admin.message_user(request, f"The action took only the first {number(MOST)} rows.", messages.WARNING)
 
 
-def run_now(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
-    """Makes scheduled messages ready.  Ready messages keep their place, in front of later ones."""
-    return _each(
+def run_now(chosen: Chosen, now: dt.datetime, *, using: str, break_dependencies: bool = False) -> Outcome:
+    """Makes scheduled messages ready.  Ready messages keep their place, in front of later ones.
+
+    Messages that wait for others are left out, unless ``break_dependencies``.
+    """
+
+    def refuse(one: Standing) -> str | None:
+        if one.awaits and not break_dependencies:
+            return AWAITS
+        if one.status is Status.SCHEDULED and one.is_quarantined and one.due_ms <= to_epoch_ms(now):
+            return QUARANTINED
+        return None if one.status is Status.SCHEDULED else REASONS[one.status]
+
+    outcome = _each(
         chosen,
         now,
         using=using,
-        refuse=lambda status, _: None if status is Status.SCHEDULED else REASONS[status],
-        change=lambda batch: functions.message_reschedule(connections[using], batch),
+        refuse=refuse,
+        change=lambda batch: functions.message_reschedule(
+            connections[using], batch, break_dependencies=break_dependencies
+        ),
     )
+    outcome.awaiting = outcome.passed.pop(AWAITS, [])
+    return outcome
 
 
 def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: str) -> Outcome:
-    """Postpones messages by ``delay`` from now, unless they wait for longer anyway."""
+    """Postpones messages by ``delay`` from now, unless they wait for longer anyway, or for something else."""
     until_ms = to_epoch_ms(now + delay)
 
-    def refuse(status: Status, dequeue_ms: int) -> str | None:
-        if status in {Status.RUNNING, Status.EXPIRED}:
-            return REASONS[status]
-        if dequeue_ms >= census.PARKED_MS:
-            return "waiting for something other than a time"
-        return "scheduled for later than that" if dequeue_ms >= until_ms else None
+    def refuse(one: Standing) -> str | None:
+        if one.status in {Status.RUNNING, Status.EXPIRED}:
+            return REASONS[one.status]
+        if one.awaits or one.is_parked:
+            return AWAITS if one.awaits else PARKED
+        return "scheduled for later than that" if one.due_ms >= until_ms else None
 
     delay_ms = until_ms - to_epoch_ms(now)
     return _each(
@@ -124,7 +146,7 @@ def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
         chosen,
         now,
         using=using,
-        refuse=lambda status, _: REASONS[status] if status is Status.RUNNING else None,
+        refuse=lambda one: REASONS[one.status] if one.status is Status.RUNNING else None,
         change=lambda batch: functions.message_cancel(connections[using], batch),
     )
     for batch in batches(outcome.passed.pop(REASONS[Status.RUNNING], [])):
@@ -140,28 +162,53 @@ def _each(
     now: dt.datetime,
     *,
     using: str,
-    refuse: Callable[[Status, int], str | None],
+    refuse: Callable[[Standing], str | None],
     change: Callable[[list[int]], set[int]],
 ) -> Outcome:
     """Works in batches: reads the statuses, changes the messages that allow it, and finds a reason for the others."""
     outcome = Outcome(chosen)
     for batch in batches(chosen.ids):
         standing = _standing(batch, now, using=using)
-        refused = {pk: GONE if pk not in standing else refuse(*standing[pk]) for pk in batch}
+        refused = {pk: GONE if pk not in standing else refuse(standing[pk]) for pk in batch}
         done = change([pk for pk, reason in refused.items() if reason is None])
         outcome.done += done
         # A worker may have taken a message between the query and the change.
         taken = _standing([pk for pk in batch if refused[pk] is None and pk not in done], now, using=using)
         for pk in batch:
             if pk not in done:
-                reason = refused[pk] or (REASONS[taken[pk][0]] if pk in taken else GONE)
+                reason = refused[pk] or (REASONS[taken[pk].status] if pk in taken else GONE)
                 outcome.passed[reason].append(pk)
     return outcome
 
 
-def _standing(ids: list[int], now: dt.datetime, *, using: str) -> dict[int, tuple[Status, int]]:
-    rows = Message.objects.using(using).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at") if ids else ()
-    return {pk: (status_of(dequeue_at, unlock_at, now), to_epoch_ms(dequeue_at)) for pk, dequeue_at, unlock_at in rows}
+class Standing(NamedTuple):
+    """How a message stands at one moment."""
+
+    status: Status
+    due_ms: int
+    """Epoch ms; of a quarantined message: when a worker may take it alone."""
+    awaits: bool
+    """It waits for other messages."""
+    is_parked: bool
+    is_quarantined: bool
+
+    @classmethod
+    def of(cls, message: Message, now: dt.datetime) -> Standing:
+        return cls(
+            status_of(message.dequeue_at, message.unlock_at, now),
+            to_epoch_ms(message.dequeue_at if message.alone_at is None else message.alone_at),
+            message.after_policy is not None,
+            message.parked_at is not None,
+            message.alone_at is not None and message.parked_at is None,
+        )
+
+
+STANDING = ("dequeue_at", "unlock_at", "alone_at", "parked_at", "after_policy")
+
+
+def _standing(ids: list[int], now: dt.datetime, *, using: str) -> dict[int, Standing]:
+    rows = Message.objects.using(using).filter(pk__in=ids).only("pk", *STANDING) if ids else ()
+    return {message.pk: Standing.of(message, now) for message in rows}
 
 
 def batches(ids: list[int]) -> Iterable[list[int]]:
@@ -170,6 +217,12 @@ def batches(ids: list[int]) -> Iterable[list[int]]:
 
 def count(ids: list[int], noun: str = "message") -> str:
     return f"{number(len(ids))} {noun}{'' if len(ids) == 1 else 's'}"
+
+
+def left_out(ids: list[int]) -> str:
+    """Returns the sentence about messages that wait for others, which only their own page runs."""
+    wait, one = ("waits for others and was", "it") if len(ids) == 1 else ("wait for others and were", "one")
+    return f"{number(len(ids))} {wait} left out ({listed(ids)}). Open {one} to run it all the same."
 
 
 def listed(ids: list[int]) -> str:

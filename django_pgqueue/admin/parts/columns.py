@@ -55,10 +55,14 @@ class Columns:
         if message.parked_at is not None:
             why = ("later version", "blue") if message.unknown_since is None else ("parked", "red")
             return format_html("{} {}", label, display.label(*why))
+        if message.after_policy is not None:
+            return format_html("{} {}", label, display.label("waits for others", "grey"))
         return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
 
     @admin.display(description="dequeue at")
     def dequeue_at(self, message: Message) -> SafeString | str:
+        if message.after_policy is not None:
+            return display.quiet("when the others have ended")
         due = message.dequeue_at if message.alone_at is None else message.alone_at
         if message.parked_at is not None:
             due = message.unknown_since or message.parked_at

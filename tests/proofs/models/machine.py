@@ -647,13 +647,14 @@ class Machine(RuleBasedStateMachine):
             lambda _: self.queue.cancellations(who, ids, "w1"),
         )
 
-    @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=3), delay=delays)
-    def reschedule(self, who: int, picked: list[int], delay: int | None) -> None:
+    @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=3), delay=delays, breaks=st.booleans())
+    def reschedule(self, who: int, picked: list[int], delay: int | None, breaks: bool) -> None:
         ids, dequeue_at = self._ids(who, picked), self._at(delay)
+        given: dict[str, Any] = {"ids": ids, "dequeue_at": dequeue_at, "break_dependencies": breaks}
         self._same(
             who,
-            lambda session: set(session.ids("pgqueue_message_reschedule", ids=ids, dequeue_at=dequeue_at)),
-            lambda _: self.queue.reschedule(who, ids, dequeue_at),
+            lambda session: set(session.ids("pgqueue_message_reschedule", **given)),
+            lambda _: self.queue.reschedule(who, ids, dequeue_at, breaks=breaks),
         )
 
     @rule(who=someone)

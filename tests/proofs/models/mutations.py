@@ -108,6 +108,9 @@ MUTATIONS = {
     ),
     "what runs is withdrawn": Mutation("pgqueue_message_cancel", "and coalesce(m.unlock_at, v_now) <= v_now", ""),
     "what runs is moved": Mutation("pgqueue_message_reschedule", "and m.worker is null", ""),
+    "run now breaks a dependency": Mutation(
+        "pgqueue_message_reschedule", "and (p_break_dependencies or m.after_ids is null)", ""
+    ),
     "a retry is the end of a dependency": Mutation("pgqueue_message_look", "and a.final and", "and"),
     "dependents do not wait for all": Mutation(
         "pgqueue_message_look", "v_place := width_bucket(p_message.awaited_id - 1, v_ids);", "v_place := 0;"

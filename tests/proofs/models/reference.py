@@ -687,11 +687,11 @@ class Queue:
 
     # What waits
 
-    def reschedule(self, session: int, ids: Iterable[int], dequeue_at: int | None) -> set[int]:
+    def reschedule(self, session: int, ids: Iterable[int], dequeue_at: int | None, *, breaks: bool) -> set[int]:
         moved = set()
         for message_id in ids:
             message = self.messages.get(session, message_id)
-            if message is not None and message.worker is None:
+            if message is not None and message.worker is None and (breaks or message.after_ids is None):
                 at = self.now if dequeue_at is None else dequeue_at
                 self._put(session, message_id, replace(
                     message, dequeue_at=at if message.alone_at is None else NEVER,

@@ -68,11 +68,28 @@ def test_a_waiting_message_can_be_cancelled(session: Session) -> None:
 
 
 @pytest.mark.parametrize("dequeue_at", [None, NOON, NOON + 5000])
-def test_a_rescheduled_message_waits_for_a_time_instead(session: Session, dequeue_at: int | None) -> None:
+def test_a_reschedule_breaks_no_dependency_unasked(session: Session, dequeue_at: int | None) -> None:
+    session.set_clock(NOON)
+    first, scheduled = session.create("first"), session.create(dequeue_at=NOON + 9000)
+    waiting = create_after(session, first)
+    before = session.rows("select * from pgqueue_message where id = %s", [waiting])
+    ids = [scheduled, waiting]
+    assert session.ids("pgqueue_message_reschedule", ids=ids, dequeue_at=dequeue_at) == [scheduled]
+    assert session.rows("select * from pgqueue_message where id = %s", [waiting]) == before
+    # As code of 0.1.0 calls it, by place.
+    [*moved] = session.rows("select pgqueue_message_reschedule(%s::bigint[], %s::bigint)", [ids, dequeue_at])
+    assert [row[0] for row in moved] == [scheduled]
+
+
+@pytest.mark.parametrize("dequeue_at", [None, NOON, NOON + 5000])
+def test_a_message_whose_dependencies_are_broken_waits_for_a_time_instead(
+    session: Session, dequeue_at: int | None
+) -> None:
     session.set_clock(NOON)
     first = session.create("first", priority=-1)
     message_id = create_after(session, first, policy="succeeded")
-    session.ids("pgqueue_message_reschedule", ids=[message_id], dequeue_at=dequeue_at)
+    moved = session.ids("pgqueue_message_reschedule", ids=[message_id], dequeue_at=dequeue_at, break_dependencies=True)
+    assert moved == [message_id]
     session.value("pgqueue_message_cancel", id=first)
     assert session.value("pgqueue_message_settle") == 0, "nobody cancels or releases it any more"
     session.set_clock(dequeue_at or NOON)
