@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from django_pgqueue.monitoring.overview import Paused, counts, overview, queries
 from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.coverage import Service
-from django_pgqueue.monitoring.overview.formatting import Words, number, relative, span
+from django_pgqueue.monitoring.overview.formatting import Words, number, outside, relative, span
 from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def sentence(reason: Reason, now: dt.datetime) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case dt.datetime():
-            return value.isoformat(" ", "seconds")
+            return outside(value) or value.isoformat(" ", "seconds")
         case list():
             return ", ".join(map(str, value))
     return value

@@ -23,6 +23,8 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_c
 from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.models.tables import Attempt
 from django_pgqueue.monitoring.overview.clamped import Moment
+from django_pgqueue.monitoring.overview.counts import OUT_OF_REACH_MS
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -128,7 +130,9 @@ def number(attempt: Attempt) -> str:
 
 @admin.display(description="due at")
 def dequeue_at(attempt: Attempt) -> SafeString | str:
-    return display.moment(attempt.dequeue_at)
+    # A message that waited for others when it was cancelled never had a time.
+    is_of_others = to_epoch_ms(attempt.dequeue_at) == OUT_OF_REACH_MS
+    return display.quiet("it waited for others") if is_of_others else display.moment(attempt.dequeue_at)
 
 
 @admin.display(description="created at")

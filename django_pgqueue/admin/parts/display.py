@@ -9,8 +9,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
-from django_pgqueue.monitoring.overview.formatting import NOTHING, number, relative, span
-from django_pgqueue.values.times import EARLIEST_MS, LATEST_MS, to_epoch_ms
+from django_pgqueue.monitoring.overview.formatting import NOTHING, number, outside, relative, span
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -77,13 +76,11 @@ def attempt(number: int, most: int | None) -> str:
 
 
 def moment(value: dt.datetime | None) -> SafeString | str:
-    """Formats a time to the second, in the current time zone; outside of the calendar, as a number."""
+    """Formats a time to the second, in the current time zone."""
     if value is None:
         return NOTHING
-    if not EARLIEST_MS <= to_epoch_ms(value) <= LATEST_MS:
-        return format_html(
-            '<span title="milliseconds since 1970, outside of the calendar">{} ms</span>', to_epoch_ms(value)
-        )
+    if words := outside(value):
+        return words
     local = timezone.localtime(value) if timezone.is_aware(value) else value
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',

@@ -11,6 +11,7 @@ from django_pgqueue.management.terminal.text import table
 from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview import bounded
 from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.overview.formatting import outside
 from django_pgqueue.monitoring.waiting import NoWorker, reasons, sentence
 from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
@@ -83,9 +84,9 @@ def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[
     if claimed:
         yield f"Next, in this order ({settings.served}):"
         head = ["#", "id", "queue", "priority", "due since", "attempt", "task"]
-        dues = [EpochDateTime.from_ms(one.dequeue_at).isoformat(" ", "seconds") for one in claimed]
+        dues = [EpochDateTime.from_ms(one.dequeue_at) for one in claimed]
         rows = [
-            [n, one.id, one.queue, one.priority, due, one.attempt, one.task]
+            [n, one.id, one.queue, one.priority, outside(due) or due.isoformat(" ", "seconds"), one.attempt, one.task]
             for n, (one, due) in enumerate(zip(claimed, dues, strict=True), start=1)
         ]
         yield from _indented([head, *rows], left=(2, 4, 6))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import EARLIEST_MS, LATEST_MS, to_epoch_ms
 
 NOTHING = "-"
 FAR_MS = 1_000 * 86_400_000
@@ -29,6 +29,17 @@ def relative(value: dt.datetime, now: dt.datetime) -> str:
         return ""
     words = span(dt.timedelta(milliseconds=abs(ms)))
     return f"in {words}" if ms > 0 else f"{words} ago"
+
+
+def outside(value: dt.datetime) -> str:
+    """Returns where a time lies that no calendar has, or "".  No person reads its number of milliseconds.
+
+    >>> from django_pgqueue.values.times import EpochDateTime
+    >>> outside(EpochDateTime.from_ms(2**63 - 1)), outside(EpochDateTime.from_ms(0))
+    ('after the year 9999', '')
+    """
+    ms = to_epoch_ms(value)
+    return "after the year 9999" if ms > LATEST_MS else "before the year 1" if ms < EARLIEST_MS else ""
 
 
 def span(value: dt.timedelta | None) -> str:
