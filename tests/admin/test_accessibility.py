@@ -47,9 +47,10 @@ def lists() -> list[str]:
 @pytest.mark.usefixtures("queue")
 def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
     ready = Message.objects.get(task="shop.tasks.book_courier").pk
-    slow = Message.objects.get(queue="slow").pk
+    slow, running, waits = (Message.objects.get(queue=name).pk for name in ("slow", "long", "batch"))
     failed = Attempt.objects.get(status="failed").pk
-    pages = [*lists(), f"{MESSAGES}{ready}/change/", f"{MESSAGES}{slow}/change/", f"{ATTEMPTS}{failed}/change/"]
+    messages = [f"{MESSAGES}{pk}/change/" for pk in (ready, slow, running, waits)]
+    pages = [*lists(), *messages, f"{ATTEMPTS}{failed}/change/"]
     found = {}
     for url in pages:
         page.open(url)
@@ -60,6 +61,11 @@ def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
         if "change" in url or url == OVERVIEW:
             look(page, narrow=True)
             found[f"{url} narrow"] = axe.faults(page, source)
+    page.open(f"{MESSAGES}{waits}/change/")
+    page.press("Run now…")
+    for how in ({}, {"dark": True}, {"narrow": True}):
+        look(page, **how)
+        found[f"the question before it runs {how}"] = axe.faults(page, source)
     page.complaints()  # the policy forbids axe its styles
     assert not any(found.values()), "\n".join(
         f"{where}: {fault}" for where, faults in found.items() for fault in faults

@@ -14,7 +14,7 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
 
-from django_pgqueue import control
+from django_pgqueue import control, functions
 from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
@@ -23,7 +23,19 @@ from tests.admin.test_exchange import BINDINGS, ORDERS
 from tests.admin.test_insights import INSIGHTS, NOON, hour
 from tests.admin.test_schedule import QUEUES, SCHEDULES, by_hand, url as url_of
 from tests.support.fixtures import browser
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import (
+    ATTEMPTS,
+    MESSAGES,
+    WORKER,
+    WORKERS,
+    claim,
+    complete,
+    fail,
+    retry,
+    send,
+    sign_in,
+    sql,
+)
 from tests.support.site import subscribers
 from tests.support.waiting import wait_until
 
@@ -105,6 +117,13 @@ def queue(transactional_db: None) -> None:
         '{"args": ["2026-01"], "kwargs": {"deep": [1, {"two": null}]}}', queue="slow", task="shop.tasks.monthly_report"
     )
     send('{"parcel": 7}', task=None, queue="warehouse")
+    waits = send(queue="mail", delay_ms=HOUR_MS)
+    send(queue="batch", after=functions.After((waits, send(queue="mail", delay_ms=HOUR_MS)), policy="succeeded"))
+    send(queue="long", task="shop.tasks.monthly_report")
+    [held] = claim("long", lock_ms=HOUR_MS)
+    functions.message_progress(connection, held, '{"fraction": 0.425, "text": "page 17 of 40"}')
+    send(queue="unknown")
+    functions.message_park(connection, [(one, "shop.tasks has no 'new'.") for one in claim("unknown")], worker=WORKER)
     send(dequeue_at=-(2**63), task="<script>alert(1)</script>")
     sql(
         "insert into pgqueue_message (dequeue_at, content, queue, unlock_at, locked_at, worker) "
@@ -160,12 +179,16 @@ def looked_at(page: browser.Page, name: str) -> None:
 def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page) -> None:
     courier = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
+    running, parked, waits = (Message.objects.get(queue=name).pk for name in ("long", "unknown", "batch"))
     failed = Attempt.objects.get(status="failed").pk
     for name, url, text in [
         ("overview", OVERVIEW, "no worker"),
         ("message-list", MESSAGES, "no worker"),
         ("message", f"{MESSAGES}{courier}/change/", "The courier's line is busy"),
         ("message-without-worker", f"{MESSAGES}{slow}/change/", "manage.py qworker --queues slow"),
+        ("message-running", f"{MESSAGES}{running}/change/", "page 17 of 40"),
+        ("message-parked", f"{MESSAGES}{parked}/change/", "for a worker that knows its task"),
+        ("message-waits", f"{MESSAGES}{waits}/change/", "It waits for 2 jobs"),
         ("attempt-list", ATTEMPTS, "ValueError: The voucher TEA-2019 has expired"),
         ("errors", f"{ATTEMPTS}errors/", "The voucher TEA-2019 has expired"),
         ("again", f"{ATTEMPTS}again/?status__exact=failed", "1 ended message of this list"),
@@ -183,6 +206,10 @@ def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page
         page.open(url)
         page.shows(text)
         looked_at(page, name)
+    page.open(f"{MESSAGES}{waits}/change/")
+    page.press("Run now…")
+    page.shows("2 have not ended yet", "If you run it now")
+    looked_at(page, "message-run-now")
 
 
 @pytest.mark.usefixtures("queue")

@@ -86,7 +86,7 @@ def test_the_versions_that_run_are_named_the_latest_first(noon: Clock) -> None:
 def test_queues_are_shown_in_a_table(noon: Clock) -> None:
     busy(noon)
     assert said() == [
-        "default at 2026-01-09 12:10:30",
+        "default at 2026-01-09 12:10:30 (UTC)",
         "Workers: 1 awake, 1 asleep, 7 slots; 1 listening for raw messages",
         "! Worker gone has not renewed its row for 10 min: it died, or cannot reach the database.",
         "",

@@ -9,6 +9,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Q
 from django.urls import path, reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 
 from django_pgqueue import functions
@@ -81,7 +82,7 @@ class HistoryChangeList(CappedChangeList):
         if oldest is not None:
             self.notes.append(
                 f"The list searched the newest {display.number(self.WINDOW)} attempts, back to "
-                f"{oldest:%Y-%m-%d %H:%M}. Choose a range of “finished at” to search others."
+                f"{timezone.localtime(oldest):%Y-%m-%d %H:%M}. Choose a range of “finished at” to search others."
             )
         return found.filter(pk__gt=newest - self.WINDOW)
 

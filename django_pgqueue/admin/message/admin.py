@@ -21,7 +21,7 @@ from django_pgqueue.admin.parts import actions, filters
 from django_pgqueue.admin.parts.columns import Columns
 from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.admin.parts.database import alias, now, once, url
-from django_pgqueue.admin.parts.expressions import Short
+from django_pgqueue.admin.parts.expressions import Short, SmallJson
 from django_pgqueue.admin.parts.paginator import LinePaginator
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.parts.status import Status, order, status_of
@@ -103,7 +103,9 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
-            self.get_queryset(request).only(*BRIEF).annotate(error=Short("last_error"), created=Moment("created_at"))
+            self.get_queryset(request)
+            .only(*BRIEF)
+            .annotate(error=Short("last_error"), created=Moment("created_at"), report=SmallJson("progress"))
         )
         return found
 

@@ -164,7 +164,7 @@ class Detail(Columns):
 
     @admin.display(description="progress")
     def progress(self, message: Message) -> SafeString | str:
-        return self._said(message).block("progress")
+        return self._said(message).progress()
 
     @admin.display(description="content")
     def content(self, message: Message) -> SafeString | str:

@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.utils.html import format_html
 
 from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts.content import progress_bar
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.monitoring.waiting import NoWorker, sentence
 from django_pgqueue.values import limits
@@ -52,6 +53,9 @@ class Columns:
     def status(self, message: Message) -> SafeString:
         status = status_of(message.dequeue_at, message.unlock_at, self.now)
         label = display.label(status, TONES[status])
+        bar = progress_bar(message.task, getattr(message, "report", None), sees=self.errors.sees)
+        if bar:
+            return format_html("{}{}", label, bar)
         if message.parked_at is not None:
             why = ("later version", "blue") if message.unknown_since is None else ("parked", "red")
             return format_html("{} {}", label, display.label(*why))

@@ -10,6 +10,7 @@ from django.db.models.functions import Cast
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.database import alias, once
 from django_pgqueue.admin.parts.expressions import Pretty, Short
+from django_pgqueue.admin.parts.progress import ProgressBar
 from django_pgqueue.admin.parts.read_only import may_see_content
 from django_pgqueue.backend import lookup
 from django_pgqueue.conf import Options
@@ -65,6 +66,17 @@ class ErrorTexts:
         return display.hidden() if text and self.hides(task) else display.block(text)
 
 
+def progress_bar(task: str | None, report: str | None, *, sees: bool) -> SafeString | str:
+    """Returns the progress of one row of a list, or "" if there is none that the user may see."""
+    if not report or not sees:
+        return ""
+    hides = sensitivity(task)
+    if hides.everything:
+        return ""
+    found = ProgressBar.read(hides.redacted(report) if hides else report)
+    return "" if found is None else found.bar()
+
+
 class ShownContent:
     """The JSON columns of one row, as texts."""
 
@@ -92,6 +104,11 @@ class ShownContent:
             return display.hidden()
         text = self.texts.get(column)
         return display.quiet(f"{HIDDEN} {self.hides.why}") if text == HIDDEN else display.json(text)
+
+    def progress(self) -> SafeString | str:
+        """Returns the report of a task as a bar, and any other JSON as it is."""
+        found = ProgressBar.read(self.texts.get("progress"))
+        return self.block("progress") if found is None else found.bar()
 
     def short(self, text: str | None) -> SafeString | str:
         """Returns another text that may contain sensitive values, such as a unique key."""

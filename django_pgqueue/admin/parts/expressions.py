@@ -36,6 +36,13 @@ class Short(Func):
         super().__init__(*expressions, length=length + 1, **extra)
 
 
+class SmallJson(Func):
+    """JSON as text, if it is small: a list does not read megabytes for each of its rows."""
+
+    template = "case when pg_column_size(%(expressions)s) <= 2000 then (%(expressions)s)::text end"
+    output_field = TextField()
+
+
 class JoinedNames(Aggregate):
     """The distinct values of a text column."""
 

@@ -42,6 +42,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_max_show_all = 0
     ordering: ClassVar[tuple[Any, ...]] = ("-id",)
     sortable_by: ClassVar[tuple[str, ...]] = ("id",)
+    has_times: ClassVar[bool] = True
+    """Whether its pages show times, and so the time zone."""
     linked_by: ClassVar[tuple[str, ...]] = ()
     """Columns by which links of other pages filter the list, besides its own filters and the primary key."""
 
@@ -96,8 +98,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self.answered(request, answer)
 
     def _elsewhere(self) -> dict[str, Any]:
-        """Returns the context for links to the same database; its name is None for the default backend's."""
-        return {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
+        """Returns the context for links to the same database (None: the default backend's), and for the time zone."""
+        where = {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
+        return {**where, "has_times": self.has_times}
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
         answer: HttpResponse = super().response_delete(request, obj_display, obj_id)

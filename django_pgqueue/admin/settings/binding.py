@@ -151,6 +151,7 @@ def task(binding: Binding) -> SafeString | str:
 class BindingAdmin(ReadOnlyAdmin):
     """Edits bindings that were made by hand; those that the code declares are changed in the code."""
 
+    has_times = False
     form = BindingForm
     ordering = ("exchange", "pattern", "id")
     sortable_by = ()

@@ -84,6 +84,7 @@ def origin(row: Exchange | Binding) -> str:
 
 @admin.register(Exchange)
 class ExchangeAdmin(ReadOnlyAdmin):
+    has_times = False
     form = ExchangeForm
     ordering = ("name",)
     sortable_by = ()

@@ -86,7 +86,8 @@ def rows(chosen: list[Column], whole: Overview) -> list[list[str]]:
 
 
 def head(whole: Overview, database: str) -> str:
-    return f"{printable(database)} at {timezone.localtime(whole.at):%Y-%m-%d %H:%M:%S}"
+    zone = timezone.get_current_timezone_name()
+    return f"{printable(database)} at {timezone.localtime(whole.at):%Y-%m-%d %H:%M:%S} ({zone})"
 
 
 def workers(whole: Overview) -> str:
