@@ -121,8 +121,8 @@ def of_queues(gauges: Gauges, database: str, found: Overview) -> None:
 def of_workers(gauges: Gauges, database: str, found: Overview) -> None:
     workers = found.workers
     states = {
-        "awake": workers.awake,
-        "asleep": workers.asleep,
+        "busy": workers.busy,
+        "idle": workers.idle,
         "silent": len(workers.silent),
         "listening": workers.listeners,
     }

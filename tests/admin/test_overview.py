@@ -148,14 +148,16 @@ def test_a_queue_without_a_worker_and_a_paused_queue_are_marked(root: Visitor) -
     ]  # fmt: skip
 
 
-def test_workers_are_awake_asleep_or_silent(root: Visitor, clock: Clock) -> None:
+def test_workers_are_busy_idle_or_silent(root: Visitor, clock: Clock) -> None:
     sql("delete from pgqueue_worker")  # who was killed in another test has not signed off
     sign_in("gone <b>")
     clock.advance(dt.timedelta(minutes=10))
-    sign_in("awake", slots=3)
-    sign_in("asleep", asleep_ms=60_000, slots=4)
+    sign_in(slots=3)
+    sign_in("idle", asleep_ms=60_000, slots=4)
+    send()
+    claim()
     page = root.open(OVERVIEW)
-    assert "1 awake, 1 asleep, 7 slots" in page.root.text
+    assert "1 busy, 1 idle, 1 of 7 slots in use" in page.root.text
     [warning] = page.root.one("ul", class_="pgqueue-warnings").all("li")
     assert warning.text == "Worker gone <b> has not renewed its row for 10 min: it died, or cannot reach the database."
 
@@ -165,7 +167,7 @@ def test_a_listener_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -
     clock.advance(dt.timedelta(minutes=5))
     sign_in("listener", queues=["raw"], tasks=False, slots=9)
     text = root.open(OVERVIEW).root.text
-    assert "0 awake, 0 asleep, 0 slots" in text
+    assert "0 busy, 0 idle, 0 of 0 slots in use" in text
     assert "1 listening for raw messages" in text
     assert "has not renewed its row" not in text
 

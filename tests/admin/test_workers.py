@@ -3,9 +3,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from tests.support.fixtures.admin import WORKERS, sign_in, sql
+from django_pgqueue.monitoring.overview import held
+from tests.support.fixtures.admin import WORKER, WORKERS, claim, complete, send, sign_in, sql
 
 if TYPE_CHECKING:
+    import pytest
+
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
@@ -13,16 +16,19 @@ if TYPE_CHECKING:
 def test_the_list_shows_what_each_worker_does(root: Visitor, clock: Clock) -> None:
     sign_in("old")
     clock.advance(dt.timedelta(minutes=5))
-    sign_in("awake", ["mail", "slow"], slots=8, version="2024.10.1")
-    sign_in("asleep", None, ("slow", "<b>"), asleep_ms=1_000)
+    sign_in(WORKER, ["mail", "slow"], slots=8, version="2024.10.1")
+    sign_in("idle", None, ("slow", "<b>"), asleep_ms=1_000)
+    for _ in range(3):
+        send()
+    claim(limit=3)
     rows = {row["id"]: row for row in root.open(WORKERS).rows}
     assert {name: row["state"] for name, row in rows.items()} == {
         "old": "not seen for 5 min",
-        "awake": "awake",
-        "asleep": "asleep",
+        WORKER: "busy 3 of 8 slots",
+        "idle": "idle",
     }
-    assert rows["awake"] | {"state": ""} == {
-        "id": "awake",
+    assert rows[WORKER] | {"state": ""} == {
+        "id": WORKER,
         "hostname": "web1",
         "pid": "42",
         "slots": "8",
@@ -31,9 +37,9 @@ def test_the_list_shows_what_each_worker_does(root: Visitor, clock: Clock) -> No
         "state": "",
         "problem": "-",
         "seen at": clock.at.strftime("%Y-%m-%d %H:%M:%S"),
-        "started at": rows["awake"]["started at"],
+        "started at": rows[WORKER]["started at"],
     }
-    assert [rows[name]["queues"] for name in ("old", "asleep")] == ["all", "all but slow, <b>"]
+    assert [rows[name]["queues"] for name in ("old", "idle")] == ["all", "all but slow, <b>"]
 
 
 def test_a_listener_for_raw_messages_is_distinguished_from_workers(root: Visitor) -> None:
@@ -44,10 +50,30 @@ def test_a_listener_for_raw_messages_is_distinguished_from_workers(root: Visitor
     assert rows == {"worker": "mail", "listener": "mail (raw messages)"}
 
 
-def test_a_sleeper_past_its_time_is_shown_as_awake_or_dead(root: Visitor, clock: Clock) -> None:
-    sign_in(asleep_ms=1_000)
-    clock.advance(dt.timedelta(seconds=2))
-    assert root.open(WORKERS).column("state") == ["awake"]
+def test_a_worker_is_busy_if_it_runs_something_whether_or_not_it_can_be_woken(root: Visitor, clock: Clock) -> None:
+    sign_in(asleep_ms=60_000, slots=2)
+    assert root.open(WORKERS).column("state") == ["idle"]
+    for _ in range(3):
+        send()
+    running = claim(limit=3)
+    assert root.open(WORKERS).column("state") == ["busy 2 of 2 slots"], "the third waits for a slot"
+    for message in running:
+        complete(message)
+    sign_in(slots=2)
+    assert root.open(WORKERS).column("state") == ["idle"], "it polls, and runs nothing"
+
+
+def test_a_worker_whose_locks_were_not_counted_is_idle_only_if_it_sleeps(
+    root: Visitor, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "MOST", 1)
+    sign_in("polls")
+    sign_in("sleeps", asleep_ms=60_000)
+    send()
+    claim()
+    assert {row["id"]: row["state"] for row in root.open(WORKERS).rows} == {
+        "polls": "busy 0+ of 4 slots", "sleeps": "idle",
+    }  # fmt: skip
 
 
 def test_a_problem_of_a_worker_is_shown_on_its_page_and_in_the_list(root: Visitor, clock: Clock) -> None:

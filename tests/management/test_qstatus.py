@@ -55,8 +55,8 @@ def busy(noon: Clock) -> None:
     """A queue with a bit of everything, and others."""
     sign_in("gone")
     noon.advance(dt.timedelta(minutes=10))
-    sign_in("awake", slots=3, queues=["default"])
-    sign_in("asleep", asleep_ms=60_000, queues=["default"])
+    sign_in(slots=3, queues=["default"])
+    sign_in("idle", asleep_ms=60_000, queues=["default"])
     sign_in("listener", tasks=False)
     send()
     fail(claim()[0])
@@ -79,7 +79,7 @@ def test_the_versions_that_run_are_named_the_latest_first(noon: Clock) -> None:
     for worker, version in (("a", "2024.9.1"), ("b", "2024.10.1"), ("c", "2024.9.1")):
         sign_in(worker, version=version)
     sign_in("d")
-    assert said()[1] == "Workers: 4 awake, 0 asleep, 16 slots; version 2024.10.1 (1), 2024.9.1 (2)"
+    assert said()[1] == "Workers: 0 busy, 4 idle, 0 of 16 slots in use; version 2024.10.1 (1), 2024.9.1 (2)"
     assert told()["workers"]["versions"] == {"2024.10.1": 1, "2024.9.1": 2}
 
 
@@ -87,7 +87,7 @@ def test_queues_are_shown_in_a_table(noon: Clock) -> None:
     busy(noon)
     assert said() == [
         "default at 2026-01-09 12:10:30 (UTC)",
-        "Workers: 1 awake, 1 asleep, 7 slots; 1 listening for raw messages",
+        "Workers: 1 busy, 1 idle, 1 of 7 slots in use; 1 listening for raw messages",
         "! Worker gone has not renewed its row for 10 min: it died, or cannot reach the database.",
         "",
         "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
@@ -105,7 +105,7 @@ def test_queues_are_shown_in_a_table(noon: Clock) -> None:
 
 def test_an_empty_queue_is_reported_as_empty(noon: Clock) -> None:
     assert said()[1:] == [
-        "Workers: 0 awake, 0 asleep, 0 slots",
+        "Workers: 0 busy, 0 idle, 0 of 0 slots in use",
         "",
         "No message waits or runs, and none has ended in the last 4 hours.",
     ]
@@ -128,7 +128,7 @@ def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
         "more_queues": False,
         "estimated": False,
         "workers": {
-            "awake": 1, "asleep": 1, "slots": 7, "listeners": 1, "versions": {},
+            "busy": 1, "idle": 1, "slots": 7, "used_slots": 1, "listeners": 1, "versions": {},
             "silent": [{"id": "gone", "hostname": "web1", "pid": 42, "silent_seconds": 630.0}],
         },
         "schedules": [{"name": "nightly", "task": "shop.t", "next_at": "2026-01-09T13:10:00+00:00"}],
@@ -238,7 +238,7 @@ def test_invalid_arguments_are_refused(db: None, arguments: list[str], problem: 
 
 
 def test_a_terminal_shows_a_table_that_is_redrawn(environment: dict[str, str]) -> None:
-    sign_in("awake")
+    sign_in("worker")
     send(queue="first")
     control.pause("first")
     window = Window("qstatus", "--interval", "0.1", environment=environment)
@@ -273,7 +273,7 @@ def test_a_terminal_without_rich_gets_plain_text(environment: dict[str, str], tm
     window = Window("qstatus", environment={**environment, "PYTHONPATH": str(tmp_path)})
     assert window.ends() == 0
     assert "pip install 'django-tasks-pgqueue[cli]'" in window.seen
-    assert "Workers: 0 awake" in window.seen
+    assert "Workers: 0 busy" in window.seen
     assert "\x1b[?1049h" not in window.seen
 
 

@@ -109,7 +109,8 @@ def test_the_metrics_match_the_overview(client: Client) -> None:
     assert found["pgqueue_paused", "default", "yard"] == found["pgqueue_estimated", "default", "mail"] == 0
     assert 0 <= found["pgqueue_oldest_ready_seconds", "default", "mail"] < 60
     assert found["pgqueue_attempts_per_minute", "default", "yard"] == pytest.approx(0.1)
-    assert found["pgqueue_workers", "default", "awake"] == 1
+    assert found["pgqueue_workers", "default", "idle"] == 1
+    assert found["pgqueue_workers", "default", "busy"] == 0
     assert found["pgqueue_slots", "default"] == 4
 
 

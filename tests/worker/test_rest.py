@@ -274,7 +274,7 @@ class TestOthersKnowThatItLives:
         Worker.objects.update(seen_at=timezone.now() - dt.timedelta(minutes=9))
         now = timezone.now()
         assert workers(now, using="default").silent == []
-        assert workers(now, using="default").asleep == 1
+        assert workers(now, using="default").idle == 1
         assert Service.at(now, using="default").serves("default")
         much_later = now + dt.timedelta(minutes=30)
         assert len(workers(much_later, using="default").silent) == 1

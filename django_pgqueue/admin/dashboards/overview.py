@@ -110,9 +110,10 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
 
 def workers(found: Workers) -> dict[str, Any]:
     return {
-        "awake": found.awake,
-        "asleep": found.asleep,
+        "busy": found.busy,
+        "idle": found.idle,
         "slots": found.slots,
+        "used_slots": found.used_slots,
         "listeners": found.listeners,
         "silent": len(found.silent),
         "lost": [

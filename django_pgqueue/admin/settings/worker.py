@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
+from django.utils.html import format_html
 
 from django_pgqueue.admin.parts import display
-from django_pgqueue.admin.parts.database import now
+from django_pgqueue.admin.parts.database import alias, now, once
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import is_silent
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.monitoring.overview.held import HeldCounts
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -25,8 +26,15 @@ if TYPE_CHECKING:
 class WorkerColumns:
     """The columns of a worker at one moment."""
 
-    def __init__(self, now: dt.datetime) -> None:
+    def __init__(self, now: dt.datetime, held: HeldCounts) -> None:
         self.now = now
+        self.held = held
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> WorkerColumns:
+        moment = now(request)
+        held: HeldCounts = once(request, "held", lambda: HeldCounts.at(moment, using=alias()))
+        return cls(moment, held)
 
     @admin.display(description="queues")
     def queues(self, worker: Worker) -> SafeString | str:
@@ -42,9 +50,10 @@ class WorkerColumns:
         seen_at = self._seen(worker)
         if is_silent(seen_at, worker.silent_until, self.now):
             return display.label(f"not seen for {display.span(self.now - seen_at)}", "red")
-        if worker.asleep_until is not None and to_epoch_ms(worker.asleep_until) > to_epoch_ms(self.now):
-            return display.label("asleep", "blue")
-        return display.label("awake", "green")
+        if not self.held.is_busy(worker.id, worker.asleep_until, self.now):
+            return display.label("idle", "blue")
+        slots = f"{self.held.used({worker.id: worker.slots})} of {display.number(worker.slots)} slots"
+        return format_html("{}{}", display.label("busy", "green"), display.line(slots) if worker.tasks else "")
 
     @admin.display(description="problem")
     def problem(self, worker: Worker) -> SafeString | str:
@@ -73,7 +82,7 @@ class WorkerAdmin(ReadOnlyAdmin):
     sortable_by = ()
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
-        shown = WorkerColumns(now(request))
+        shown = WorkerColumns.of(request)
         return (
             "id",
             "hostname",
@@ -88,7 +97,7 @@ class WorkerAdmin(ReadOnlyAdmin):
         )
 
     def get_fieldsets(self, request: HttpRequest, obj: Worker | None = None) -> Any:  # noqa: ARG002
-        shown = WorkerColumns(now(request))
+        shown = WorkerColumns.of(request)
         return [
             (
                 None,

@@ -92,7 +92,8 @@ def head(whole: Overview, database: str) -> str:
 
 def workers(whole: Overview) -> str:
     found = whole.workers
-    text = f"Workers: {found.awake} awake, {found.asleep} asleep, {found.slots} slots"
+    slots = f"{number(found.used_slots)} of {found.slots:,} slots in use"
+    text = f"Workers: {found.busy} busy, {found.idle} idle, {slots}"
     if found.versions:
         text += f"; version {', '.join(f'{printable(name)} ({count})' for name, count in found.versions.items())}"
     return text + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
@@ -179,9 +180,10 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
         "more_queues": whole.more_queues,
         "estimated": not whole.is_exact,
         "workers": {
-            "awake": whole.workers.awake,
-            "asleep": whole.workers.asleep,
+            "busy": whole.workers.busy,
+            "idle": whole.workers.idle,
             "slots": whole.workers.slots,
+            "used_slots": whole.workers.used_slots.value,
             "listeners": whole.workers.listeners,
             "versions": whole.workers.versions,
             "silent": [

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.monitoring.overview.held import HeldCounts
 from django_pgqueue.values.versions import key
 
 if TYPE_CHECKING:
     import datetime as dt
+
+    from django_pgqueue.monitoring.overview.counts import Capped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +32,11 @@ class Silent:
 class Workers:
     """Processes that run tasks, and the number of those that listen for raw messages."""
 
-    awake: int
-    asleep: int
+    busy: int
+    """They hold at least one message."""
+    idle: int
     slots: int
+    used_slots: Capped
     listeners: int
     silent: list[Silent]
     versions: dict[str, int]
@@ -49,11 +53,13 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
     )
     alive = [row for row in rows if not is_silent(row[6], row[8], now)]
     ours = [row for row in alive if row[4]]
-    asleep = [row for row in ours if row[5] is not None and to_epoch_ms(row[5]) > to_epoch_ms(now)]
+    held = HeldCounts.at(now, using=using) if ours else HeldCounts({})
+    busy = sum(held.is_busy(row[0], row[5], now) for row in ours)
     return Workers(
-        awake=len(ours) - len(asleep),
-        asleep=len(asleep),
+        busy=busy,
+        idle=len(ours) - busy,
         slots=sum(row[3] for row in ours),
+        used_slots=held.used({row[0]: row[3] for row in ours}),
         listeners=len(alive) - len(ours),
         silent=[
             Silent(id=row[0], hostname=row[1], pid=row[2], silence=now - row[6])

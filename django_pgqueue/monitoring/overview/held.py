@@ -1,0 +1,56 @@
+"""How many messages each worker holds: a worker that holds one is busy, whether or not it can be woken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_pgqueue.monitoring.overview import queries
+from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.values.times import to_epoch_ms
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+MOST = 10_000
+"""Locked messages are counted up to here."""
+
+HELD = """
+select h.worker, count(*) from (
+    select m.worker from pgqueue_message m where m.unlock_at is not null and m.unlock_at > %(now)s
+    order by m.unlock_at desc limit %(most)s
+) as h
+group by h.worker
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCounts:
+    """Counts of locked messages, by the worker that holds them."""
+
+    counts: Mapping[str, int]
+    is_capped: bool = False
+
+    @classmethod
+    def at(cls, now: dt.datetime, *, using: str) -> HeldCounts:
+        found = dict(queries.rows(HELD, {"now": to_epoch_ms(now), "most": MOST}, using=using))
+        return cls(found, sum(found.values()) >= MOST)
+
+    def by(self, worker: str) -> int:
+        return self.counts.get(worker, 0)
+
+    def is_busy(self, worker: str, asleep_until: dt.datetime | None, now: dt.datetime) -> bool:
+        """Whether the worker holds a message.
+
+        If not all locks were counted, one that is not found among them is busy unless it sleeps.
+        """
+        sleeps = asleep_until is not None and to_epoch_ms(asleep_until) > to_epoch_ms(now)
+        return self.by(worker) > 0 or (self.is_capped and not sleeps)
+
+    def used(self, slots: Mapping[str, int]) -> Capped:
+        """Returns how many of the workers' slots are taken.
+
+        A worker may hold more messages than it has slots: those are for the slots that become free next.
+        """
+        return Capped(sum(min(self.by(worker), count) for worker, count in slots.items()), self.is_capped)
