@@ -10,7 +10,7 @@ from django_pgqueue.admin.message.related import standing
 from django_pgqueue.admin.parts import queries
 from django_pgqueue.admin.parts.database import url
 from django_pgqueue.admin.parts.display import number
-from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.monitoring.overview.capped import Capped
 
 if TYPE_CHECKING:
     import datetime as dt

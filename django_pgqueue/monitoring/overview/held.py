@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django_pgqueue.monitoring.overview import queries
-from django_pgqueue.monitoring.overview.counts import Capped
+from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from django_pgqueue.values.versions import key
 if TYPE_CHECKING:
     import datetime as dt
 
-    from django_pgqueue.monitoring.overview.counts import Capped
+    from django_pgqueue.monitoring.overview.capped import Capped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
