@@ -92,7 +92,8 @@ def head(whole: Overview, database: str) -> str:
 
 def workers(whole: Overview) -> str:
     found = whole.workers
-    slots = f"{number(found.used_slots)} of {found.slots:,} slots in use"
+    used = f"{found.used_slots.value:,}{'+' if found.used_slots.is_capped else ''}"
+    slots = f"{used} of {found.slots:,} slots in use"
     text = f"Workers: {found.busy} busy, {found.idle} idle, {slots}"
     if found.versions:
         text += f"; version {', '.join(f'{printable(name)} ({count})' for name, count in found.versions.items())}"
