@@ -227,7 +227,7 @@ def test_dead_rows(find: Find, emptied: psycopg.Connection[Any]) -> None:
 def test_bloated_table(find: Find, emptied: psycopg.Connection[Any]) -> None:
     emptied.execute("vacuum (analyze) pgqueue_message")
     found = wait_until(lambda: find("bloated-table", tables.bloated, relation="pgqueue_message"), "it is seen")[0]
-    assert re.search(r"pgqueue_message takes \d\.\d MB for 1 live rows", found.found)
+    assert re.search(r"pgqueue_message takes \d\.\d MB for \d live rows", found.found)
     emptied.execute(found.command)
     wait_until(lambda: not find("bloated-table", tables.bloated, relation="pgqueue_message"), "the command helps")
 
