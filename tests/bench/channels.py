@@ -42,9 +42,9 @@ def drain(bench: Bench, *, channels: int, limit: int | None, batch: int = 100) -
         meter = Meter(raw)
 
         def turn() -> int:
-            claimed = raw.execute(limits.DEQUEUE, (batch,)).fetchall()
+            claimed = raw.execute(limits.DEQUEUE, (batch, limits.WORKER)).fetchall()
             if claimed:
-                raw.execute(limits.COMPLETE, (limits.array(claimed, 0), limits.array(claimed, 1)))
+                raw.execute(limits.COMPLETE, (limits.array(claimed, 0), limits.array(claimed, 1), limits.WORKER))
             return len(claimed)
 
         rate = count / limits.loop(turn, count)

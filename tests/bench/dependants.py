@@ -31,9 +31,9 @@ def chains(bench: Bench) -> None:
     with database.connect() as connection:
 
         def turn() -> int:
-            claimed = connection.execute(limits.DEQUEUE, (1,)).fetchall()
+            claimed = connection.execute(limits.DEQUEUE, (1, limits.WORKER)).fetchall()
             if claimed:
-                connection.execute(limits.COMPLETE, (limits.array(claimed, 0), limits.array(claimed, 1)))
+                connection.execute(limits.COMPLETE, (limits.array(claimed, 0), limits.array(claimed, 1), limits.WORKER))
             return len(claimed)
 
         connection.execute("select pgqueue_queue_resume('default')")

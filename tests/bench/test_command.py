@@ -36,6 +36,7 @@ def database(test_database: str) -> Iterator[str]:
         yield url(str(conninfo_to_dict(conninfo)["dbname"]))
 
 
+@pytest.mark.django_db  # so that the tests' database is there
 @pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do
 def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
     chosen = ["drain", "bulk", "enqueue", "flow", "kinds", "pick-up", "recovery", "threads", "unknown", "dependants"]
