@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from django_pgqueue.functions import sql_files
 from tests.support.emptying import emptied_quickly
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.db.backends.base.base import BaseDatabaseWrapper
     from pytest_django import DjangoDbBlocker
 
@@ -22,6 +25,7 @@ settings.register_profile("a machine of any speed", deadline=None)
 settings.load_profile("a machine of any speed")
 
 HERE = Path(__file__).parent
+LOGGERS = [logging.getLogger(name) for name in ("django_pgqueue", "django.tasks", "django_tasks")]
 ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
 ONCE = {"bench", "project", "proofs", "spark", "sql"}
 FUZZERS = {"test_command_lines.py", "test_http.py", "test_malformed.py", "test_sql_fuzzer.py"}
@@ -34,6 +38,16 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 
     with django_db_blocker.unblock():
         make_movable("default")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that runs in the process of the tests sets up logging for the terminal."""
+    before = [(logger, logger.level, logger.handlers[:], logger.filters[:], logger.propagate) for logger in LOGGERS]
+    yield
+    for logger, level, handlers, filters, propagates in before:
+        logger.setLevel(level)
+        logger.handlers, logger.filters, logger.propagate = handlers, filters, propagates
 
 
 @pytest.fixture
