@@ -17,6 +17,8 @@ MILLISECOND = dt.timedelta(milliseconds=1)
 EARLIEST_MS = (dt.datetime(1, 1, 2, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 LATEST_MS = (dt.datetime(9999, 12, 30, tzinfo=dt.UTC) - EPOCH) // MILLISECOND
 MIN_MS, MAX_MS = -(2**63), 2**63 - 1
+OUT_OF_REACH_MS, PARKED_MS = MAX_MS, MAX_MS - 1
+"""No times: a message waits for others, or is parked."""
 
 MICROSECOND = dt.timedelta(microseconds=1)
 

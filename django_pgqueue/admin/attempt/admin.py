@@ -23,9 +23,8 @@ from django_pgqueue.admin.parts.expressions import Short, duration
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
 from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.models.tables import Attempt
-from django_pgqueue.monitoring.overview.census import OUT_OF_REACH_MS
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import OUT_OF_REACH_MS, to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.db import OperationalError, connections, transaction
+from django.db import OperationalError, transaction
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.monitoring.overview.limits import set_for
+from django_pgqueue.monitoring.overview import queries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,9 +25,8 @@ def rows(
     """
     within = {**settings, "statement_timeout": f"{BUDGET_MS}ms"}
     try:
-        with transaction.atomic(using=using), set_for(using, within), connections[using].cursor() as cursor:
-            cursor.execute(sql, parameters)
-            return list(cursor.fetchall())
+        with transaction.atomic(using=using):
+            return queries.rows(sql, parameters, using=using, settings=within)
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             return None

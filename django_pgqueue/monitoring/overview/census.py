@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django.db import connections
-
-from django_pgqueue.monitoring.overview import budget
-from django_pgqueue.monitoring.overview.limits import set_for
+from django_pgqueue.monitoring.overview import budget, queries
+from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,7 +21,6 @@ SURE = 1_000
 """So many rows of a sample say well how many there are: they come from 30 blocks or more."""
 SEED = 80
 """The same blocks again and again: they are in memory, and a number changes only if the table does."""
-OUT_OF_REACH_MS, PARKED_MS = 2**63 - 1, 2**63 - 2
 
 # A sort would spill what a hash of the queues holds.
 ONE_READ = {"enable_seqscan": "on", "enable_sort": "off", "max_parallel_workers_per_gather": "0"}
@@ -92,19 +89,14 @@ def taken(now_ms: int, *, wanted: Iterable[str] = (), using: str) -> Census:
         "now": now_ms, "out_of_reach": OUT_OF_REACH_MS, "parked": PARKED_MS, "listed": LISTED + 1,
         "wanted": list(wanted), "seed": SEED,
     }  # fmt: skip
-    [(blocks,)] = _rows(SIZE, {}, using=using)
+    [(blocks,)] = queries.rows(SIZE, using=using)
     if blocks <= SAMPLED_BLOCKS:
-        return _census(_rows(ALL, asked, using=using), scale=None)
+        return _census(queries.rows(ALL, asked, using=using, settings=ONE_READ), scale=None)
     if blocks <= MAX_BLOCKS and (rows := budget.rows(ALL, asked, ONE_READ, using=using)) is not None:
         return _census(rows, scale=None)
     percent = 100 * SAMPLED_BLOCKS / blocks
-    return _census(_rows(SOME, asked | {"percent": percent}, using=using), scale=100 / percent if percent else 1.0)
-
-
-def _rows(sql: str, parameters: dict[str, Any], *, using: str) -> list[tuple[Any, ...]]:
-    with set_for(using, ONE_READ), connections[using].cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return list(cursor.fetchall())
+    sample = queries.rows(SOME, asked | {"percent": percent}, using=using, settings=ONE_READ)
+    return _census(sample, scale=100 / percent if percent else 1.0)
 
 
 def _census(rows: list[tuple[Any, ...]], *, scale: float | None) -> Census:

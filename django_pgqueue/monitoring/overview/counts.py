@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.monitoring.overview import census, queries
-from django_pgqueue.monitoring.overview.census import OUT_OF_REACH_MS, PARKED_MS, Census
 from django_pgqueue.monitoring.overview.figure import NONE, Figure
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from django_pgqueue.monitoring.overview.census import Census
 
 MAX_PROBED = 10_000
 """Beside a sample, an index counts up to here in one queue."""

@@ -25,7 +25,9 @@ PINNED = dict.fromkeys(
 )
 
 
-def rows(sql: str, parameters: Mapping[str, Any] | None = None, *, using: str) -> list[tuple[Any, ...]]:
-    with set_for(using, PINNED), connections[using].cursor() as cursor:
+def rows(
+    sql: str, parameters: Mapping[str, Any] | None = None, *, using: str, settings: Mapping[str, str] = PINNED
+) -> list[tuple[Any, ...]]:
+    with set_for(using, settings), connections[using].cursor() as cursor:
         cursor.execute(sql, parameters or {})
         return list(cursor.fetchall())

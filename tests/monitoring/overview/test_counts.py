@@ -15,6 +15,7 @@ from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview, waiting
 from django_pgqueue.monitoring.overview import budget, census, counts
 from django_pgqueue.monitoring.overview.figure import Figure
+from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS
 from tests.support.fixtures.admin import NOON, send, sql
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def strew(seed: int, rows: int = 400) -> None:
         dequeue_at = NOON_MS + chosen.randint(-(10**6), 10**6)
         held = chosen.choice([None] * 4 + [NOON_MS - 1000, NOON_MS + 60_000])
         if held is None:
-            dequeue_at = chosen.choice([dequeue_at] * 6 + [census.OUT_OF_REACH_MS, census.PARKED_MS])
+            dequeue_at = chosen.choice([dequeue_at] * 6 + [OUT_OF_REACH_MS, PARKED_MS])
         return (
             min(chosen.choices(queues, k=3)), chosen.choice([None, None, "acme", "zeta"]), dequeue_at, held,
             chosen.choice([-3, 0, 0, 7]), chosen.choice([None, "shop.t"]), dequeue_at <= NOON_MS,
