@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 from tests.bench import database, tasks, workers
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
     from tests.bench.bench import Bench
@@ -40,11 +39,7 @@ def recovery(bench: Bench) -> None:
 @contextmanager
 def mortal() -> Iterator[subprocess.Popen[bytes]]:
     """A worker as users start it, in a process group of its own, which is killed at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "django", "qworker", "-v", "0"],
-        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.bench.settings"},
-        start_new_session=True,
-    )
+    process = workers.qworker("-v", "0", start_new_session=True)
     try:
         yield process
     finally:

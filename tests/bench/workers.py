@@ -49,6 +49,14 @@ def tallied(marks: int = 0) -> Iterator[Tally]:
             del os.environ[VARIABLE]
 
 
+def qworker(*flags: str, **how: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "django", "qworker", *flags],
+        env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.bench.settings"},
+        **how,
+    )
+
+
 @contextmanager
 def workers(processes: int = 1, threads: int = 4, *, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """Workers that have started and look for work, one supervisor with its processes.  ``log``: the file for their
@@ -56,12 +64,7 @@ def workers(processes: int = 1, threads: int = 4, *, log: Path | None = None) ->
     """
     flags = ["--processes", str(processes), "--threads", str(threads), *(["-v", "0"] if log is None else [])]
     with Path(log or os.devnull).open("ab") as lines:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "django", "qworker", *flags],
-            env={**os.environ, "DJANGO_SETTINGS_MODULE": "tests.bench.settings"},
-            stdout=lines if log else None,
-            stderr=lines if log else None,
-        )
+        process = qworker(*flags, stdout=lines if log else None, stderr=lines if log else None)
     try:
         wait_for(lambda: database.value("select count(*) from pgqueue_worker") >= processes, "the workers to start")
         yield process
