@@ -108,9 +108,11 @@ def test_a_woken_worker_goes_on_asking_for_transactions(idleness: Polling) -> No
 
 
 def test_a_worker_that_is_woken_before_its_first_poll_polls_at_once(idleness: Polling) -> None:
-    looked_in_vain(idleness, 10.0, 11.0)
+    """It has slept before, and knows a time of its next poll from then."""
+    fell_asleep_beside(idleness)
+    idleness.woke_up()
     idleness.fell_asleep()
-    woken(idleness, found=0, now=11.0)
+    woken(idleness, found=0, now=11.1)
     assert idleness.is_poll
     assert idleness.next_look <= 11.0
 
