@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -86,16 +87,26 @@ def side_by_side(on_the_newest: "Callable[[str], bool]", commands: "dict[str, li
             for number, (title, words) in enumerate(commands.items())
         ]
         on_the_newest(PREPARE)
-        for one in runs:
-            one.start()
-        results = {"lint": on_the_newest(LINT)}
-        passed = [one.told() for one in runs]  # before any of them has another try alone
+        try:
+            for one in runs:
+                one.start()
+            results = {"lint": on_the_newest(LINT)}
+            passed = [one.told() for one in runs]  # before any of them has another try alone
+        finally:
+            for one in runs:
+                one.end(signal.SIGKILL)
         results.update({one.title: fine or one.once_more() for one, fine in zip(runs, passed)})  # noqa: B905 - old Pythons
     return results
 
 
 MAX_UNLUCKY = 10
 """More failures than that are no accident of test runs that share a machine."""
+
+
+MAX_RUN_S = 3000
+"""A run that takes longer hangs: it ends with the stacks of its threads, so that one can see where."""
+
+MAX_REPEAT_S = 900
 
 
 class Run:
@@ -105,6 +116,7 @@ class Run:
         self.title = title
         self.words = words
         self.folder = folder
+        self.process = None  # type: subprocess.Popen[bytes] | None
         self.environment = dict(
             os.environ,
             PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
@@ -114,17 +126,44 @@ class Run:
     def start(self) -> None:
         say("\n$ {}  (its output comes when it has ended)".format(" ".join(self.words)))
         self.folder.mkdir(mode=0o755)
+        self.begin(self.words)
+
+    def begin(self, words: "list[str]") -> None:
+        """Starts them in a process group of their own: what a run has started ends with it."""
+        self.deadline = time.monotonic() + MAX_RUN_S
         with (self.folder / "output").open("wb") as file:
             self.process = subprocess.Popen(
-                self.words, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=self.environment
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self.environment,
+                start_new_session=True,
             )
 
     def told(self) -> bool:
         """Waits for it, and shows what it said."""
-        passed = self.process.wait() == 0
+        passed = self.wait()
         output = (self.folder / "output").read_text(errors="replace")
         say("\n=== {}\n{}\n({})".format(self.title, output, "passed" if passed else "FAILED"))
         return passed
+
+    def wait(self) -> bool:
+        """Returns whether it passed.  A run that hangs prints the stack of each thread (pytest does so on SIGABRT)."""
+        assert self.process is not None
+        try:
+            return self.process.wait(max(0, self.deadline - time.monotonic())) == 0
+        except subprocess.TimeoutExpired:
+            say("\n{} did not end in time: its last lines show where it is.".format(self.title))
+        self.end(signal.SIGABRT)
+        time.sleep(5)
+        self.end(signal.SIGKILL)
+        self.process.wait()
+        return False
+
+    def end(self, number: int) -> None:
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, number)
 
     def once_more(self) -> bool:
         """A few tests that failed beside the other runs may have another try with the machine to themselves.
@@ -138,7 +177,9 @@ class Run:
         if not 0 < len(failed) <= MAX_UNLUCKY:
             return False
         say("\n=== {}: once more, alone".format(self.title))
-        if subprocess.call([*self.words, *failed], stdin=subprocess.DEVNULL, env=self.environment) != 0:
+        self.begin([*self.words, *failed])
+        self.deadline = time.monotonic() + MAX_REPEAT_S
+        if not self.told():
             return False
         for test in failed:
             say("NOTE: failed beside the other runs, passed alone: {}".format(test))

@@ -51,7 +51,7 @@ def test_a_folder_of_tests_is_a_package_folder_or_listed_beside() -> None:
 
 
 def test_tests_import_only_their_own_folder_and_shared_support() -> None:
-    shared = {"support", "settings", "__main__"}
+    shared = {"support", "settings", "__main__", "ci"}
     wrong = [
         f"{path.relative_to(TESTS)} imports tests.{folder}"
         for path in TESTS.rglob("*.py")

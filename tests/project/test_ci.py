@@ -1,0 +1,64 @@
+"""A run of the tests that hangs ends with the stacks of its threads, and takes what it started with it."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import ci
+
+HANGS = """
+import faulthandler, subprocess, sys, time
+faulthandler.enable()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+def waits_for_ever():
+    time.sleep(600)
+waits_for_ever()
+"""
+
+
+def test_a_run_that_hangs_ends_with_the_stacks_of_its_threads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run("tests that hang", [sys.executable, "-c", HANGS], tmp_path / "run")
+    run.start()
+    child = first_number(tmp_path / "run" / "output")
+    run.deadline = 0
+
+    assert not run.told()
+    told = capsys.readouterr().out
+    assert "tests that hang did not end in time" in told
+    assert "in waits_for_ever" in told
+    assert_ends(child)
+
+
+def test_a_run_that_ends_in_time_says_whether_it_passed(tmp_path: Path) -> None:
+    for name, code, passed in (("good", "pass", True), ("bad", "raise SystemExit(1)", False)):
+        run = ci.Run(name, [sys.executable, "-c", code], tmp_path / name)
+        run.start()
+        assert run.told() is passed
+
+
+def first_number(file: Path) -> int:
+    deadline = time.monotonic() + 60
+    while not (line := file.read_text()).endswith("\n"):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return int(line)
+
+
+def assert_ends(pid: int) -> None:
+    """A killed process may be left as a zombie, if nobody waits for it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except (ProcessLookupError, FileNotFoundError):
+            return
+        time.sleep(0.02)
+    pytest.fail(f"process {pid} still runs")
