@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import combinations
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
+from django.conf import settings
 from django.core import checks
 from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.db.migrations.recorder import MigrationRecorder
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend
 
 
+ALIKE = ("TASK", "TASK_BACKENDS", "TASKS_BACKENDS", "TASK_BACKEND", "TASKS_BACKEND", "DJANGO_TASKS")
+"""Names under which TASKS has been written by mistake."""
 MIN_TOKEN = 16
 OF_QUEUES = ["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds", "unknown_task_seconds", "version"]
 """Options that count for all messages that a worker takes."""
@@ -47,6 +51,23 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
             found += _check_queues(alias, params.get("QUEUES", ()))
             found += _check_options(alias, params.get("OPTIONS", {}))
     return found
+
+
+@checks.register(checks.Tags.compatibility)
+def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that the project has TASKS: without it, Django runs each task inside of its enqueue."""
+    if settings.is_overridden("TASKS"):
+        return []
+    alike = [name for name in ALIKE if settings.is_overridden(name)]
+    return [
+        checks.Warning(
+            "The settings have no TASKS"
+            + (f", but {alike[0]}, which Django does not read" if alike else "")
+            + ": each enqueue runs its task at once, and nothing comes into the queue.",
+            hint='TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}',
+            id="pgqueue.W007",
+        )
+    ]
 
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
@@ -284,6 +305,8 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
 
     This is a warning: an error would keep ``manage.py migrate`` from making the tables.
     """
+    if _is_migrating():
+        return []
     return [
         checks.Warning(
             f"The database {database!r} has no tables of the queue yet.",
@@ -304,7 +327,7 @@ def check_version(databases: Sequence[str] | None = None, **kwargs: Any) -> list
     This is a warning: an error would keep ``manage.py migrate`` from upgrading it.
     """
     found: list[checks.CheckMessage] = []
-    for database in sorted(_databases() & set(databases or ())):
+    for database in sorted(_databases() & set(databases or ())) if not _is_migrating() else ():
         if connections[database].vendor == "postgresql":
             there = functions.installed_queue(connections[database])
             if there is not None and there.is_outdated:
@@ -409,6 +432,11 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
                     )
                 )
     return found
+
+
+def _is_migrating() -> bool:
+    """Returns whether this is ``manage.py migrate``, which is about to do what a warning would ask for."""
+    return sys.argv[1:2] == ["migrate"]
 
 
 def _databases() -> set[str]:

@@ -176,6 +176,7 @@ class Bulk:
         try:
             args, kwargs = _arguments(item)
             arguments, text = task_call.write(args, kwargs, max_bytes=self.limit, what=what)
+            task_call.fit(self.task, arguments)
             return Encoded(text, None if self.alike else self._message(item, arguments, text), what)
         except InvalidContent:
             raise  # its text names the place
@@ -212,8 +213,8 @@ class Bulk:
         changes = {name: value for name, value in own.items() if value is not None}
         if isinstance(call.run_after, dt.timedelta):
             changes["run_after"] = self.now + call.run_after
-        if "run_after" in changes and hasattr(self.task, "delay"):
-            changes["delay"] = None
+        if "run_after" in changes and hasattr(self.task, "run_in"):
+            changes["run_in"] = None
         task = replace(self.task, **changes)
         self.backend.validate_task(task)
         return task

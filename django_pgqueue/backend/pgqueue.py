@@ -126,8 +126,19 @@ class PgQueueBackend(BaseTaskBackend):
 
     def validate_task(self, task: AnyTask) -> None:
         _validate_types(task)
+        self._validate_queue(task)
         super().validate_task(task)
         validation.validate(task)
+
+    def _validate_queue(self, task: AnyTask) -> None:
+        """Raises InvalidTask, as Django does, with the names that are valid."""
+        if self.queues and task.queue_name not in self.queues:
+            message = (
+                f"Queue {task.queue_name!r} is not valid for backend {self.alias!r}. It has "
+                f"{', '.join(map(repr, sorted(self.queues)))}: correct the name, or add it to "
+                f"TASKS[{self.alias!r}]['QUEUES'] and give it a worker."
+            )
+            raise InvalidTask(message)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:  # noqa: ARG002
         """Returns the errors of Django's own check of backends.  If the app is installed, checks.py checks the rest."""

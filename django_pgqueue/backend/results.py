@@ -200,7 +200,7 @@ def _as_enqueued(
     if headers and "run_after" in headers:
         changes["run_after"] = dt.datetime.fromisoformat(headers["run_after"])
     if headers and "delay_us" in headers:
-        changes["delay"] = dt.timedelta(microseconds=headers["delay_us"])
+        changes["run_in"] = dt.timedelta(microseconds=headers["delay_us"])
     if hasattr(task, "max_attempts"):
         changes["max_attempts"] = _own_attempts(task, max_attempts, backend)
     changes = {name: value for name, value in changes.items() if getattr(task, name, None) != value}

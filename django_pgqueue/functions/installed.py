@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.apps import apps
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connections
 from psycopg import errors
 
 from django_pgqueue.exceptions import HalfInstalled, OutdatedQueue
@@ -128,18 +131,43 @@ def remedy(database: str) -> str:
 
 @contextmanager
 def explained(database: str) -> Iterator[None]:
-    """Raises OutdatedQueue where a statement needs a function, a column or a table that the database lacks."""
+    """Raises OutdatedQueue where a statement needs a function, a column or a table that the database lacks.
+
+    Raises ImproperlyConfigured if the database is no PostgreSQL, or the app is not installed.
+    """
     try:
         yield
     except Exception as error:
+        _require_postgresql(database, error)
         cause = error if error.__cause__ is None else error.__cause__  # Django's errors have that of psycopg
         if not isinstance(cause, (errors.UndefinedFunction, errors.UndefinedColumn, errors.UndefinedTable)):
             raise
+        _require_app(database, error)
         message = (
             f"The queue in the database {database!r} lacks what this code needs ({cause.diag.message_primary}), and "
             f"nothing was done. {remedy(database)}"
         )
         raise OutdatedQueue(message) from error
+
+
+def _require_postgresql(database: str, error: Exception) -> None:
+    """Raises ImproperlyConfigured if the statement has failed because the database is another one."""
+    if isinstance(error, DatabaseError) and (vendor := connections[database].vendor) != "postgresql":
+        message = (
+            f"The queue is in the database {database!r}, which is {vendor}, and it needs PostgreSQL. Point DATABASES "
+            "at PostgreSQL, or DATABASE in the OPTIONS of TASKS at an alias that is PostgreSQL. Nothing was done."
+        )
+        raise ImproperlyConfigured(message) from error
+
+
+def _require_app(database: str, error: Exception) -> None:
+    """Raises ImproperlyConfigured if the app is not installed, so that migrate has made no tables."""
+    if not apps.is_installed("django_pgqueue"):
+        message = (
+            "'django_pgqueue' is not in INSTALLED_APPS. Add it, and run manage.py migrate --database "
+            f"{database}, which makes the tables of the queue. Nothing was done."
+        )
+        raise ImproperlyConfigured(message) from error
 
 
 def require_whole(connection: Connection, database: str) -> Installed | None:

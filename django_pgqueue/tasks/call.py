@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
-from django_pgqueue.tasks import channel as channels, unique
+from django_pgqueue.tasks import channel as channels, registry, unique
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def prepare(
 ) -> PreparedCall:
     """Returns the message of one call, with its unique key and channel.  ``options``: those of the task's backend."""
     arguments, text = write(list(args), dict(kwargs), max_bytes=options.max_content_bytes, what="the task's call")
+    fit(task, arguments)
     channel, key = channel_and_key(task, arguments)
     message = NewMessage(
         content=text,
@@ -49,6 +50,14 @@ def prepare(
         **shared(task, options, add_headers=add_headers),
     )
     return PreparedCall(arguments, message)
+
+
+def fit(task: AnyTask, arguments: Mapping[str, Any]) -> None:
+    """Raises TypeError, as a call does, if the task's function does not take these arguments."""
+    refusal = registry.declared_parameters(task.module_path).refusal(arguments["args"], arguments["kwargs"])
+    if refusal is not None:
+        message = f"{task.module_path} cannot be called with these arguments: {refusal}. Nothing was enqueued."
+        raise TypeError(message)
 
 
 def write(args: Sequence[Any], kwargs: Mapping[str, Any], *, max_bytes: int, what: str) -> tuple[dict[str, Any], str]:
@@ -110,7 +119,7 @@ def _when(task: AnyTask, now: dt.datetime | None) -> tuple[times.When | None, He
 
     The headers keep the exact value of the caller: ``dequeue_at`` is rounded to milliseconds and moves with each retry.
     """
-    delay: dt.timedelta | None = getattr(task, "delay", None)
+    delay: dt.timedelta | None = getattr(task, "run_in", None)
     if delay is not None and now is None:
         return times.Delay(times.milliseconds(delay)), {"delay_us": delay // times.MICROSECOND}
     run_after = task.run_after if delay is None or now is None else now + delay

@@ -150,6 +150,14 @@ def parameters(path: str) -> Parameters:
     return Parameters.of(find(path))
 
 
+def declared_parameters(path: str) -> Parameters:
+    """Returns the parameters of a task for an enqueue, which a module may do while it is imported."""
+    try:
+        return parameters(path)
+    except TaskBeingImported:
+        return Parameters.of(declared(path))
+
+
 def _module(module_path: str, path: str) -> ModuleType:
     # __main__ is a different module in each process, and importing the __main__ of a package runs its command.
     if module_path != "__main__":

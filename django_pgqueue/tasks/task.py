@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 from django.utils.module_loading import import_string
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Task, task_backends
-from django_pgqueue.tasks import after as dependencies, retry, validation
+from django_pgqueue.tasks import after as dependencies, habits, retry, validation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
@@ -65,13 +65,23 @@ class PgQueueTask(GenericTask[P, R]):
     """Times that a worker may die while it runs a message of the task, before the message fails.  None: 20."""
     sensitive: bool | tuple[str, ...] | list[str] = False
     """Names of arguments whose values the admin and the logs hide, or True for all content of its messages."""
-    delay: dt.timedelta | None = None
+    run_in: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
         Task.__post_init__(self)
         validation.validate(self)  # other backends do not check these options
+
+    if not TYPE_CHECKING:  # for type checkers, a task has the attributes above and no others
+
+        def __getattr__(self, name: str) -> Any:
+            """Names the right call to people who come from another queue.  It runs only for names that a task lacks."""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if (instead := habits.attribute(name)) is not None:
+                task = self.func.__name__
+                message = f"{task} is a task of django.tasks, which has no {name!r}. Write {instead.format(task=task)}."
+            raise AttributeError(message, name=name, obj=self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the task as a path and values, so that results can be cached.
@@ -127,9 +137,9 @@ class PgQueueTask(GenericTask[P, R]):
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, dt.timedelta):
-            changes |= {"delay": run_after, "run_after": None}
+            changes |= {"run_in": run_after, "run_after": None}
         elif run_after is not None:
-            changes |= {"delay": None}
+            changes |= {"run_in": None}
         return replace(self, **changes)
 
 
@@ -200,7 +210,9 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
         raise TypeError(message)
 
     def declare(func: Any) -> Any:
-        return _class_for(backend)(func=func, backend=backend, **DEFAULTS | options)
+        kind = _class_for(backend)
+        _validate_names(kind, options)
+        return kind(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
 
@@ -209,6 +221,18 @@ def _class_for(backend: str) -> Any:
     """Returns the task class of a backend, and PgQueueTask for Django's own backends, on which tests may run."""
     wanted = task_backends[backend].task_class
     return PgQueueTask if wanted is Task else wanted
+
+
+def _validate_names(kind: type, options: dict[str, Any]) -> None:
+    """Raises TypeError for an option that the task class of the backend does not have."""
+    known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
+    for name in options:
+        if name not in known:
+            instead = habits.option(name)
+            message = f"@task has no option {name!r}. " + (
+                f"Instead: {instead}." if instead is not None else f"The options are {', '.join(sorted(known))}."
+            )
+            raise TypeError(message)
 
 
 def _restore(path: str, values: dict[str, Any]) -> PgQueueTask[..., Any]:

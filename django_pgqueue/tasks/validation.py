@@ -27,7 +27,7 @@ def validate(task: AnyTask) -> None:
     _validate_schedule(task)
     _validate_timeout(task)
     _validate_atomic(task)
-    _validate_delay(task)
+    _validate_run_in(task)
 
 
 def _validate_retries(task: AnyTask) -> None:
@@ -114,11 +114,11 @@ def _validate_atomic(task: AnyTask) -> None:
         raise InvalidTask(message)
 
 
-def _validate_delay(task: AnyTask) -> None:
-    delay = getattr(task, "delay", None)
-    if delay is not None and not isinstance(delay, dt.timedelta):
-        message = f"delay must be a timedelta, not {delay!r}."
+def _validate_run_in(task: AnyTask) -> None:
+    run_in = getattr(task, "run_in", None)
+    if run_in is not None and not isinstance(run_in, dt.timedelta):
+        message = f"run_in must be a timedelta, not {run_in!r}."
         raise InvalidTask(message)
-    if delay is not None and not task.get_backend().supports_defer:
+    if run_in is not None and not task.get_backend().supports_defer:
         message = "Backend does not support run_after."
         raise InvalidTask(message)

@@ -19,17 +19,19 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgqueue import testing
+from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.compat import (
     AnyTaskResult,
     InvalidTask,
     TaskResult,
     TaskResultStatus,
 )
-from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent, InvalidMessage
 from django_pgqueue.models import Message
 from tests.support import tasks
 from tests.support.django_tasks_api import PACKAGE, default_task_backend
 from tests.support.fixtures.backend import no_queries
+from tests.support.scheduled import tasks as scheduled
 from tests.support.site.receivers import listening
 
 if TYPE_CHECKING:
@@ -115,6 +117,29 @@ class TestEnqueue:
         results = async_to_sync(several)()
         assert [result.args for result in results] == [[n] for n in range(10)]
         assert len({result.id for result in results}) == 10
+
+    @pytest.mark.parametrize(
+        ("args", "kwargs", "why"),
+        [
+            ((), {}, "missing a required argument: 'to'"),
+            (("Ann", "Bob"), {}, "too many positional arguments"),
+            (("Ann",), {"polit": True}, "got an unexpected keyword argument 'polit'"),
+        ],
+    )
+    def test_arguments_that_the_function_does_not_take_are_refused_before_any_sql(
+        self, args: tuple[str, ...], kwargs: dict[str, bool], why: str
+    ) -> None:
+        send: PgQueueTask[..., Any] = scheduled.send
+        with no_queries(), pytest.raises(TypeError) as caught:
+            send.enqueue(*args, **kwargs)
+        words = (
+            f"tests.support.scheduled.tasks.send cannot be called with these arguments: {why}. Nothing was enqueued."
+        )
+        assert str(caught.value) == words
+        with pytest.raises(InvalidMessage) as refused:
+            enqueue_many(send, [Call(args=("Ann",)), Call(args=args, kwargs=kwargs)])
+        assert str(refused.value) == f"calls[1]: {words}"
+        assert not Message.objects.exists()
 
     def test_the_row_has_the_values_of_the_task(self) -> None:
         fail_thrice: PgQueueTask[..., Any] = tasks.fail_thrice

@@ -14,7 +14,7 @@ from django.db import connection
 
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
-from django_pgqueue.checks import check_backends, check_records
+from django_pgqueue.checks import check_backends, check_records, check_settings
 from django_pgqueue.compat import task_backends
 from tests.support.django_tasks_api import DUMMY, PACKAGE
 
@@ -194,8 +194,29 @@ class TestManagePy:
 
 def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
     """The output of ``manage.py check`` in a project that has tasks, and a database that nobody can reach."""
-    apps = [*apps, "their_app"] + (["django_tasks"] if PACKAGE == "django_tasks" else [])
     database = {"ENGINE": f"django.db.backends.{engine}", "NAME": "nowhere", "HOST": "192.0.2.1"}
+    make_project(tmp_path, apps, database)
+    return said_by_check(tmp_path, "their_settings")
+
+
+def enqueue_of_a_project(tmp_path: Path, *, apps: list[str], database: dict[str, Any]) -> str:
+    """The last line of a program that enqueues a task in a project that was never migrated."""
+    make_project(tmp_path, apps, database)
+    program = "import django; django.setup(); from their_app.models import post; post.enqueue()"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "PATH": "", "DJANGO_SETTINGS_MODULE": "their_settings"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return ended.stderr.splitlines()[-1]
+
+
+def make_project(tmp_path: Path, apps: list[str], database: dict[str, Any]) -> None:
+    apps = [*apps, "their_app"] + (["django_tasks"] if PACKAGE == "django_tasks" else [])
     (tmp_path / "their_settings.py").write_text(
         f"INSTALLED_APPS = {apps!r}\n"
         "USE_TZ = True\n"
@@ -206,12 +227,11 @@ def check_of_a_project(tmp_path: Path, *, apps: list[str], engine: str) -> str:
     (tmp_path / "their_app" / "models.py").write_text(
         f"from {PACKAGE} import task\n@task(priority=3)\ndef post(): ...\n"
     )
-    return said_by_check(tmp_path, "their_settings")
 
 
-def said_by_check(folder: Path, settings: str) -> str:
+def said_by_check(folder: Path, settings: str, *command: str) -> str:
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "django", "check", "--settings", settings],
+        [sys.executable, "-W", "error", "-m", "django", *(command or ("check",)), "--settings", settings],
         cwd=folder,
         env={"PYTHONPATH": f"{folder}:{ROOT}", "PATH": ""},
         capture_output=True,
@@ -232,6 +252,52 @@ def test_an_app_missing_in_installed_apps_is_an_error(tmp_path: Path) -> None:
     said = check_of_a_project(tmp_path, apps=[], engine="postgresql")
     assert "(pgqueue.E006) TASKS['default'] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS." in said
     assert "run manage.py migrate" in said
+
+
+def empty_database() -> dict[str, Any]:
+    """A database of the tests' server that has no queue."""
+    keys = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD")
+    return {key: str(connection.settings_dict[key]) for key in keys} | {"NAME": "postgres"}
+
+
+def test_an_enqueue_without_the_app_asks_for_it(tmp_path: Path, db: None) -> None:
+    said = enqueue_of_a_project(tmp_path, apps=[], database=empty_database())
+    assert "'django_pgqueue' is not in INSTALLED_APPS. Add it, and run manage.py migrate --database default" in said
+
+
+def test_an_enqueue_before_the_migration_asks_for_it(tmp_path: Path, db: None) -> None:
+    said = enqueue_of_a_project(tmp_path, apps=["django_pgqueue"], database=empty_database())
+    assert "Run manage.py migrate django_pgqueue --database default" in said
+
+
+def test_an_enqueue_into_sqlite_asks_for_postgresql(tmp_path: Path) -> None:
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    said = enqueue_of_a_project(tmp_path, apps=["django_pgqueue"], database=sqlite)
+    assert "The queue is in the database 'default', which is sqlite, and it needs PostgreSQL." in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("", "The settings have no TASKS: each enqueue runs its task at once, and nothing comes into the queue."),
+        ("TASK = {}", "The settings have no TASKS, but TASK, which Django does not read: each enqueue runs its task"),
+    ],
+)
+def test_settings_without_tasks_are_a_warning_that_names_what_stands_instead(
+    tmp_path: Path, setting: str, words: str
+) -> None:
+    make_project(tmp_path, ["django_pgqueue"], {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"})
+    with (tmp_path / "their_settings.py").open("a") as file:
+        file.write(f"del TASKS\n{setting}\n")
+    assert f"(pgqueue.W007) {words}" in said_by_check(tmp_path, "their_settings")
+    said = said_by_check(tmp_path, "their_settings", "qdoctor", "--setup")
+    assert "missing TASKS names the backend: the settings have no TASKS" in said
+    assert "Write into the settings: TASKS = {" in said
+
+
+def test_settings_with_any_tasks_are_no_warning(settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": DUMMY}}
+    assert check_settings(None) == []
 
 
 def without(tmp_path: Path, package: str) -> None:

@@ -84,7 +84,7 @@ def defer_with(context: Any, expression: str, after: float = 0) -> None:
 
 
 @task(max_attempts=3, backoff=at_once)
-def fail_thrice() -> None:
+def fail_thrice(*_args: Any, **_kwargs: Any) -> None:
     raise Trouble
 
 
@@ -116,7 +116,7 @@ def with_everything() -> None:
 
 
 @task(takes_context=True)
-def describe(context: Context, *words: str) -> dict[str, Any]:
+def describe(context: Context, *words: str, n: Any = None) -> dict[str, Any]:
     result = context.task_result
     return {
         "id": result.id,
@@ -136,7 +136,7 @@ async def describe_async(context: Context) -> list[Any]:
 
 
 @task(priority=7, queue_name="mail")
-def send() -> None:
+def send(*_args: Any, **_kwargs: Any) -> None:
     """Declared with values of its own."""
 
 

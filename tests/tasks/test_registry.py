@@ -19,7 +19,7 @@ from django_pgqueue import testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.exceptions import TaskBeingImported, UnknownTask
 from django_pgqueue.functions import NewMessage, enqueue
-from django_pgqueue.models import Attempt
+from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import PgQueueTask, discovery, registry
 from tests.support import tasks
 from tests.support.django_tasks_api import DUMMY, django_task
@@ -281,7 +281,9 @@ class TestTasksOfOtherAliases:
     def test_a_plain_task_follows_the_options_of_our_backend(self, theirs: Any, settings: Settings) -> None:
         settings.TASKS["default"]["OPTIONS"] = {"MAX_ATTEMPTS": 2}
         settings.TASKS = dict(settings.TASKS)
-        result = theirs.using(backend="default").enqueue("too many arguments")
+        result = theirs.using(backend="default").enqueue()
+        # What an enqueue refuses: the task has had another parameter when the message was enqueued.
+        Message.objects.filter(pk=result.id).update(content={"args": ["too many"], "kwargs": {}})
         assert testing.drain()[0].status is TaskResultStatus.READY
         result.refresh()
         assert result.errors[0].exception_class is TypeError

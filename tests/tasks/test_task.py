@@ -35,7 +35,7 @@ class TestDecorator:
         declared = tasks.do_nothing
         assert (declared.priority, declared.queue_name, declared.backend) == (0, "default", "default")
         assert (declared.run_after, declared.takes_context) == (None, False)
-        assert (declared.max_attempts, declared.backoff, declared.delay) == (None, None, None)
+        assert (declared.max_attempts, declared.backoff, declared.run_in) == (None, None, None)
 
     def test_every_option_of_django_and_ours_is_taken(self, settings: Settings) -> None:
         settings.TASKS = {"default": {"BACKEND": OURS}, "other": {"BACKEND": OURS, "QUEUES": ["mail"]}}
@@ -66,7 +66,7 @@ class TestDecorator:
             ({"takes_context": True}, InvalidTask, "does not have a first argument of 'context'"),
             ({"backend": "unknown"}, InvalidTaskBackend, "unknown"),
             ({"max_lost": 0}, InvalidTask, "max_lost must be a whole number"),
-            ({"delay": 30}, InvalidTask, "delay must be a timedelta"),
+            ({"run_in": 30}, InvalidTask, "run_in must be a timedelta"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
     )
@@ -128,9 +128,9 @@ class TestUsing:
     def test_a_time_and_a_delay_replace_each_other(self) -> None:
         now, hour = timezone.now(), dt.timedelta(hours=1)
         late = tasks.do_nothing.using(run_after=now).using(run_after=hour)
-        assert (late.run_after, late.delay) == (None, hour)
+        assert (late.run_after, late.run_in) == (None, hour)
         on_time = late.using(run_after=now)
-        assert (on_time.run_after, on_time.delay) == (now, None)
+        assert (on_time.run_after, on_time.run_in) == (now, None)
 
     @pytest.mark.parametrize("wrong", [{"func": print}, {"takes_context": True}, {"backoff": None}, {"o": None}])
     def test_using_cannot_change_options_fixed_by_the_declaration(self, wrong: dict[str, Any]) -> None:

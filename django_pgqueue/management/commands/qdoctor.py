@@ -14,6 +14,7 @@ from django.db import OperationalError
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
 from django_pgqueue.management.terminal.text import printable
+from django_pgqueue.monitoring import setup
 from django_pgqueue.monitoring.doctor import Finding, Severity, Subject, examination, examine
 
 if TYPE_CHECKING:
@@ -35,6 +36,11 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
+            "--setup",
+            action="store_true",
+            help="Instead, go through the steps from the settings to the first job, up to the first that is missing.",
+        )
+        parser.add_argument(
             "--json", action="store_true", help="One JSON object for each database, on a line of its own."
         )
         parser.add_argument(
@@ -48,6 +54,9 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        if options["setup"]:
+            self._walk()
+            return
         asked = databases.asked(options["database"], returncode=CAN_NOT_ASK)
         if not asked:
             message = "TASKS names no queue in any database (it names: none)."
@@ -60,6 +69,16 @@ class Command(BaseCommand):
         level = options["fail_level"]
         if level != NEVER and any(finding.severity >= Severity[level.upper()] for finding in found):
             raise SystemExit(1)
+
+    def _walk(self) -> None:
+        """Prints each step.  A missing one ends the command with 1."""
+        for step in setup.walk():
+            mark = self.style.SUCCESS("done   ") if step.is_done else self.style.ERROR("missing")
+            self.stdout.write(f"{mark} {printable(step.title)}: {printable(step.found)}")
+            if step.remedy is not None:
+                self.stdout.write(f"        {printable(step.remedy)}")
+                raise SystemExit(1)
+        self.stdout.write("Enqueue a task: it runs at once. manage.py qstatus shows the queue.")
 
     def _examined(self, database: str) -> list[Finding]:
         try:

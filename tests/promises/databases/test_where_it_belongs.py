@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -64,6 +65,18 @@ def test_missing_tables_are_a_warning_if_the_check_may_query(empty: str, setting
     assert "pgqueue.W003" in ids(checks.run_checks(databases=[empty]))
     migrate(empty, skip_checks=False)
     assert check_tables([empty]) == []
+
+
+def test_a_migrate_does_not_warn_of_what_it_is_about_to_do(
+    empty: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.TASKS = in_database(empty)
+    monkeypatch.setattr(sys, "argv", ["manage.py", "migrate"])
+    assert check_tables([empty]) == []
+    migrate(empty, sql_files.last_migration(sql_files.FIRST))
+    assert check_version([empty]) == []
+    monkeypatch.setattr(sys, "argv", ["manage.py", "check"])
+    assert ids(check_version([empty])) == ["pgqueue.W005"]
 
 
 def test_a_queue_of_an_earlier_release_is_reported(empty: str, settings: Settings) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @task
-def nothing() -> None:
+def nothing(*_args: Any, **_kwargs: Any) -> None:
     """The shortest job."""
 
 

@@ -1,0 +1,144 @@
+"""The steps from an empty project to the first job, each with what is there or what to do: ``qdoctor --setup``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.db import DatabaseError, connections
+
+from django_pgqueue import functions
+from django_pgqueue.backend.lookup import pgqueue_backends
+from django_pgqueue.compat import Task
+from django_pgqueue.monitoring.overview.workers import workers
+from django_pgqueue.tasks import registry
+from django_pgqueue.values.products import other_product
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TASKS_SETTING = 'TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}'
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    title: str
+    found: str
+    remedy: str | None = None
+    """What to do next.  None: the step is done."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.remedy is None
+
+
+def walk() -> Iterator[Step]:
+    """Yields the steps in their order, up to the first that is not done: those after it depend on it."""
+    for title, look in STEPS:
+        step = look(title)
+        yield step
+        if not step.is_done:
+            return
+
+
+def backend(title: str) -> Step:
+    backends = pgqueue_backends()
+    if backends:
+        return Step(
+            title, ", ".join(f"{alias} in the database {one.settings.database!r}" for alias, one in backends.items())
+        )
+    if not settings.is_overridden("TASKS"):
+        return Step(title, "the settings have no TASKS", f"Write into the settings: {TASKS_SETTING}")
+    return Step(title, f"no alias of TASKS ({', '.join(settings.TASKS)}) uses it", f"Write: {TASKS_SETTING}")
+
+
+def server(title: str) -> Step:
+    """Looks whether each database is PostgreSQL and answers."""
+    found = []
+    for database in databases():
+        if database not in connections.settings:
+            known = ", ".join(connections.settings)
+            return Step(title, f"DATABASES has no {database!r}", f"Name one of {known} as DATABASE in OPTIONS.")
+        vendor = connections[database].vendor
+        if vendor != "postgresql":
+            return Step(
+                title,
+                f"{database!r} is {vendor}",
+                "Let ENGINE be django.db.backends.postgresql, or DATABASE in OPTIONS an alias that is PostgreSQL.",
+            )
+        try:
+            with connections[database].cursor() as cursor:
+                cursor.execute("select version(), current_setting('server_version')")
+                [version, number] = cursor.fetchone()
+        except DatabaseError as error:
+            return Step(title, f"{database!r} cannot be reached: {error}", "Start the server, or correct DATABASES.")
+        if (product := other_product(version)) is not None:
+            return Step(title, f"{database!r} is {product}", "The queue needs PostgreSQL itself.")
+        found.append(f"{database!r} is PostgreSQL {number}")
+    return Step(title, ", ".join(found))
+
+
+def tables(title: str) -> Step:
+    found = []
+    for database in databases():
+        there = functions.installed_queue(connections[database])
+        if there is None or there.is_outdated:
+            what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
+            return Step(title, what, f"Run manage.py migrate --database {database}")
+        found.append(f"the queue of {there.version} in {database!r}")
+    return Step(title, ", ".join(found))
+
+
+def tasks(title: str) -> Step:
+    try:
+        registry.autodiscover()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 -- a module may raise anything when it is imported
+        return Step(title, f"a module cannot be imported: {type(error).__name__}: {error}", "Correct the module.")
+    found = declared()
+    if not found:
+        return Step(
+            title,
+            "no module 'tasks' of an installed app declares one",
+            "Write tasks.py in an app of INSTALLED_APPS, with: from django_pgqueue import task",
+        )
+    shown = ", ".join(found[:3])
+    return Step(title, shown if len(found) <= 3 else f"{shown} and {len(found) - 3} more")
+
+
+def worker(title: str) -> Step:
+    found = []
+    for database in databases():
+        now = functions.now(connections[database])
+        there = workers(now, using=database)
+        alive = there.busy + there.idle
+        if not alive:
+            return Step(title, f"none is alive in {database!r}", "Run manage.py qworker in another terminal.")
+        found.append(f"{alive} in {database!r}")
+    return Step(title, ", ".join(found))
+
+
+STEPS: tuple[tuple[str, Callable[[str], Step]], ...] = (
+    ("TASKS names the backend", backend),
+    ("Its database is PostgreSQL", server),
+    ("The tables are there", tables),
+    ("Tasks are declared", tasks),
+    ("A worker runs", worker),
+)
+
+
+def databases() -> list[str]:
+    return sorted({each.settings.database for each in pgqueue_backends().values()})
+
+
+def declared() -> list[str]:
+    """Returns the paths of the project's tasks."""
+    found = {
+        value.module_path
+        for module in list(sys.modules.values())
+        # type(), because isinstance() would evaluate lazy objects, which may not be ready.
+        for value in list(getattr(module, "__dict__", {}).values())
+        if issubclass(type(value), Task)
+    }
+    return sorted(path for path in found if not registry.is_internal(path))

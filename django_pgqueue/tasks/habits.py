@@ -1,0 +1,67 @@
+"""Names that other queues give to tasks and options: each is answered with the name that it has here."""
+
+from __future__ import annotations
+
+ATTRIBUTES = {
+    "delay": "{task}.enqueue(…)",
+    "delay_on_commit": "{task}.enqueue(…): it commits with your transaction",
+    "apply_async": "{task}.using(queue_name=…, priority=…, run_after=timedelta(…)).enqueue(…)",
+    "apply_async_on_commit": "{task}.using(run_after=timedelta(…)).enqueue(…): it commits with your transaction",
+    "apply": "{task}.call(…), which runs the function here",
+    "send": "{task}.enqueue(…)",
+    "send_with_options": "{task}.using(queue_name=…, run_after=timedelta(…)).enqueue(…)",
+    "defer": "{task}.enqueue(…)",
+    "defer_async": "await {task}.aenqueue(…)",
+    "configure": "{task}.using(queue_name=…, priority=…, run_after=…)",
+    "s": "{task}.using(after=[…]).enqueue(…) or batch(…), for what runs after other messages",
+    "si": "{task}.using(after=[…]).enqueue(…) or batch(…), for what runs after other messages",
+    "signature": "{task}.using(after=[…]).enqueue(…) or batch(…), for what runs after other messages",
+    "retry": "raise Retry(…) of django_pgqueue.exceptions, or max_attempts=… in @task",
+    "map": "enqueue_many({task}, […]) of django_pgqueue.backend",
+    "starmap": "enqueue_many({task}, […]) of django_pgqueue.backend",
+    "chunks": "enqueue_many({task}, […]) of django_pgqueue.backend",
+    "AsyncResult": "{task}.get_result(id)",
+}
+"""What a task of Celery, Dramatiq or Procrastinate has, and what one writes instead."""
+
+OPTIONS = {
+    "acks_late": "leave it out, a message is acknowledged when its attempt has ended",
+    "autoretry_for": "max_attempts=… and retry_on=(…)",
+    "bind": "takes_context=True, and the function's first parameter is the context",
+    "countdown": "using(run_after=timedelta(…))",
+    "default_retry_delay": "backoff=lambda exception, result: seconds",
+    "delay": "using(run_after=timedelta(…)), or run_in=timedelta(…)",
+    "eta": "using(run_after=…)",
+    "ignore_result": "leave it out, the result is a row in the history",
+    "lock": "channel=…, whose max_concurrency is 1",
+    "max_retries": "max_attempts=…, which counts the first attempt, too",
+    "name": "leave it out, the name of a task is its dotted path",
+    "pass_context": "takes_context=True",
+    "queue": "queue_name=…",
+    "queueing_lock": "unique_key=…",
+    "rate_limit": "channel=…, whose limits control.set_channel sets",
+    "retry": "max_attempts=… and backoff=…",
+    "retry_backoff": "backoff=Exponential(…)",
+    "soft_time_limit": "timeout=…",
+    "throws": "no_retry_on=(…)",
+    "time_limit": "timeout=…",
+}
+"""What decorators of other queues take, and what ``@task`` has for it."""
+
+
+def attribute(name: str) -> str | None:
+    """Returns what to write instead of an attribute that tasks of other queues have; None: none has it.
+
+    >>> attribute("delay").format(task="send_receipt")
+    'send_receipt.enqueue(…)'
+    """
+    return ATTRIBUTES.get(name)
+
+
+def option(name: str) -> str | None:
+    """Returns what to write instead of an option that decorators of other queues have; None: none has it.
+
+    >>> option("bind")
+    "takes_context=True, and the function's first parameter is the context"
+    """
+    return OPTIONS.get(name)

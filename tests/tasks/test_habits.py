@@ -1,0 +1,47 @@
+"""People who come from another queue are told what to write here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_pgqueue.tasks import PgQueueTask, habits, task
+from tests.support import tasks
+
+echo: Any = tasks.echo
+declare: Any = task
+
+
+@pytest.mark.parametrize("name", habits.ATTRIBUTES)
+def test_an_attribute_of_another_queue_names_the_right_call(name: str) -> None:
+    assert not hasattr(echo, name)
+    with pytest.raises(AttributeError, match=rf"^echo is a task of django\.tasks, which has no '{name}'\. Write "):
+        getattr(echo, name)
+
+
+def test_delay_is_told_to_be_enqueue() -> None:
+    with pytest.raises(AttributeError, match=r"Write echo\.enqueue\(…\)\.$"):
+        echo.delay(1)
+
+
+def test_any_other_attribute_has_python_s_own_error() -> None:
+    with pytest.raises(AttributeError, match=r"^'PgQueueTask' object has no attribute 'colour'$"):
+        _ = echo.colour
+
+
+@pytest.mark.parametrize("name", habits.OPTIONS)
+def test_an_option_of_another_queue_names_the_one_here(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^@task has no option '{name}'\. Instead: "):
+        declare(**{name: 1})(tasks.plain_function)
+
+
+def test_an_unknown_option_is_answered_with_those_that_exist() -> None:
+    options: dict[str, Any] = {"max_attemps": 3}
+    with pytest.raises(TypeError, match=r"^@task has no option 'max_attemps'\. The options are .*max_attempts"):
+        declare(**options)(tasks.plain_function)
+
+
+def test_no_habit_hides_a_name_that_a_task_has() -> None:
+    assert [name for name in habits.ATTRIBUTES if name in dir(PgQueueTask)] == []
+    assert [name for name in habits.OPTIONS if name in PgQueueTask.__dataclass_fields__] == []
