@@ -55,7 +55,13 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.target = horizon(connection)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        first = int(start["transaction"])
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return {"transaction": self.latest(int(start["transaction"]), rows)}
+
+    def latest(self, first: int, rows: int | None) -> int:
+        """Returns the end of the batch that begins at ``first``: about ``rows`` at most (None: all), or ``first``
+        itself when there is nothing to read.
+        """
         with self._connection() as connection:
             end = horizon(connection)
             if first > end:
@@ -67,9 +73,8 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self.target is not None:
                 end = max(first, min(end, self.target))
             if not slices.count(connection, first, end, limit=0):
-                return start  # transactions that wrote no attempt need no micro-batch
-            rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return {"transaction": end if rows is None else self._bounded(connection, first, end, rows)}
+                return first  # transactions that wrote no attempt need no micro-batch
+            return end if rows is None else self._bounded(connection, first, end, rows)
 
     def partitions(self, start: Offset, end: Offset) -> list[Slice]:
         first, last = int(start["transaction"]), int(end["transaction"])

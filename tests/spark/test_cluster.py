@@ -103,9 +103,30 @@ def test_a_task_that_runs_twice_counts_once(queue: Session, url: str, tmp_path: 
     assert not queue.rows("select from pgqueue_staged")
 
 
+def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
+    queue: Session, url: str, tmp_path: Path
+) -> None:
+    """As on a cluster whose machines do not share the folder: the worker sees another disk at its place."""
+    place = tmp_path / "place"
+    place.mkdir()
+    private = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs "{place}" && exec "$@"', "sh")
+    refused = subprocess.run([*private, "true"], capture_output=True, text=True, check=False)
+    if refused.returncode:
+        pytest.skip(f"this process may not make a mount namespace: {refused.stderr.strip()}")
+    finish(queue, 7)
+    with standalone(url, tmp_path, "127.0.0.1", prefix=private) as master:
+        answer = programs.answer(programs.start("elsewhere", master, place / "jobs", url=url), 240)
+    for step in ("export", "follow"):
+        assert answer[step]["code"] == 1
+        assert "the executors do not share the driver's disk" in answer[step]["errors"]
+        assert "Traceback" not in answer[step]["errors"]
+    assert answer["versions"] == [0]
+
+
 @contextmanager
-def standalone(url: str, folder: Path, *hosts: str) -> Iterator[str]:
-    """A master and two workers, whose environment has the secret."""
+def standalone(url: str, folder: Path, *hosts: str, prefix: tuple[str, ...] = ()) -> Iterator[str]:
+    """A master and two workers, or one for each host, whose environment has the secret.  ``prefix`` starts a worker."""
+    hosts = hosts or ("127.0.0.1", "127.0.0.1")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -114,11 +135,14 @@ def standalone(url: str, folder: Path, *hosts: str) -> Iterator[str]:
         os.environ["JAVA_HOME"] = str(sessions_of_spark.java_home())
         processes = [daemon(folder, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")]
         options = ["--cores", "1", "--memory", "1g", "--work-dir", "work", "--webui-port", "0"]
-        for number, host in enumerate(hosts or ["127.0.0.1", "127.0.0.1"]):
-            processes.append(daemon(folder / str(number), "worker.Worker", "--host", host, *options, master))
+        for number, host in enumerate(hosts):
+            words = ["--host", host, *options, master]
+            processes.append(daemon(folder / str(number), "worker.Worker", *words, prefix=prefix))
     try:
         log = folder / "master.Master.log"
-        wait_until(lambda: log.read_text().count("Registering worker") == 2, "two workers have registered", 120)
+        wait_until(
+            lambda: log.read_text().count("Registering worker") == len(hosts), "all workers have registered", 120
+        )
         yield master
     finally:
         for process in processes:
@@ -126,7 +150,7 @@ def standalone(url: str, folder: Path, *hosts: str) -> Iterator[str]:
             process.wait()
 
 
-def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+def daemon(folder: Path, name: str, *arguments: str, prefix: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
     """One of Spark's own processes, in its own folder."""
     import pyspark
 
@@ -134,5 +158,5 @@ def daemon(folder: Path, name: str, *arguments: str) -> subprocess.Popen[bytes]:
     program = Path(pyspark.__file__).parent / "bin" / "spark-class"
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
-            [program, f"org.apache.spark.deploy.{name}", *arguments], cwd=folder, stdout=log, stderr=log
+            [*prefix, program, f"org.apache.spark.deploy.{name}", *arguments], cwd=folder, stdout=log, stderr=log
         )

@@ -6,9 +6,9 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from pyspark.sql import functions as F  # noqa: N812 -- its usual name
+from pyspark.sql import Observation, functions as F  # noqa: N812 -- its usual name
 
-from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.errors import LakeError, NotShared
 from django_pgqueue.spark.lake.files import LocalFiles
 from django_pgqueue.spark.lake.lake import STAGING
 from django_pgqueue.spark.lake.manifest import DataFile
@@ -47,8 +47,22 @@ def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[StagedFiles
     # Otherwise every task sorts its rows by day and queue first.
     rows.sparkSession.conf.set(CONCURRENT_FILES, 32)
     rows.sparkSession.conf.set(*MICROSECONDS)
-    parts.write.partitionBy("date", "label").mode("overwrite").parquet(lake.files.url(folder))
-    return counted(lake, folder, table, run)
+    written = Observation()
+    observed = parts.observe(written, F.count(F.lit(1)).alias("rows"))
+    observed.write.partitionBy("date", "label").mode("overwrite").parquet(lake.files.url(folder))
+    staged = counted(lake, folder, table, run)
+    if (seen := sum(file.rows for _, file, _ in staged)) != written.get["rows"]:
+        raise NotShared(not_shared(lake, f"{written.get['rows']:,} rows of {table}", seen))
+    return staged
+
+
+def not_shared(lake: Lake, written: str, seen: int | None) -> str:
+    return (
+        f"Executors have written {written}, and in {lake.root} this machine sees {seen or 'none'} of them: the "
+        "executors do not share the driver's disk. Nothing was made visible. Use a folder that all machines have under "
+        "the same name, or the URL of a shared file system (hdfs://, s3a://), or run on this machine: "
+        "--master 'local[*]'."
+    )
 
 
 def day(moment: Column) -> Column:
@@ -94,6 +108,16 @@ def named(path: str, counts: tuple[int, int, str], size: int, table: str, run: s
     target = f"{table}/date={date}/queue={name}/{run}-{number:05d}.parquet"
     rows, ids, queue = counts
     return StagedFiles(path, DataFile(path=target, date=date, queue=queue, rows=rows, bytes=size), ids)
+
+
+def rows_in(path: Path) -> int | None:
+    """Returns the number of rows that a file's footer has; None when there is no such file here."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except FileNotFoundError:
+        return None
 
 
 def read_back(path: Path, table: str = "attempts") -> tuple[int, int, str]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.spark.errors import SparkQueueError, reason
-from django_pgqueue.spark.lake.data_files import PLAIN_NAME, StagedFiles, named, read_back
+from django_pgqueue.spark.lake.data_files import PLAIN_NAME, StagedFiles, named, not_shared, read_back, rows_in
+from django_pgqueue.spark.lake.errors import NotShared
 from django_pgqueue.spark.lake.lake import STAGING
 
 if TYPE_CHECKING:
@@ -74,12 +75,15 @@ def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[StagedFiles]:
         if (words := reason(error)) is not None:
             raise SparkQueueError(words) from error
         raise
-    return [staged(folder, run, number, file) for number, file in enumerate(written)]
+    return [staged(lake, folder, run, number, file) for number, file in enumerate(written)]
 
 
-def staged(folder: str, run: str, number: int, file: Written) -> StagedFiles:
-    counts = (file.rows, file.ids, file.group.queue)
-    return named(f"{folder}/{file.group.folder}/{file.name}", counts, file.bytes, "attempts", run, number)
+def staged(lake: Lake, folder: str, run: str, number: int, file: Written) -> StagedFiles:
+    """Returns a file that an executor has written, as the driver sees it: executors may have disks of their own."""
+    path = f"{folder}/{file.group.folder}/{file.name}"
+    if (rows := rows_in(Path(lake.files.root) / path)) != file.rows:
+        raise NotShared(not_shared(lake, f"{file.rows:,} rows into {path}", rows))
+    return named(path, (file.rows, file.ids, file.group.queue), file.bytes, "attempts", run, number)
 
 
 @dataclass(kw_only=True)

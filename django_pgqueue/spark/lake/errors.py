@@ -19,3 +19,7 @@ class NewerLake(LakeError):
 
 class LakeConflict(LakeError):
     """Somebody else writes this lake. Nothing was written."""
+
+
+class NotShared(LakeError):
+    """The executors do not share the driver's disk. Nothing was made visible."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 MANIFESTS = "_pgqueue/manifests"
 STAGING = "_pgqueue/staging"
-FOLLOWED = "_pgqueue/follow"
 DIGITS = 12
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
+from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
@@ -14,7 +15,7 @@ from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.files import LocalFiles
-from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
@@ -27,10 +28,17 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.lake import Manifest
+    from django_pgqueue.spark.lake import DataFile
     from django_pgqueue.spark.lake.data_files import StagedFiles
     from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
+
+USABLE = frozenset(
+    {
+        *("credentials", "replica_variable", "url", "url_variable"),
+        *("max_connections", "max_rows_per_batch", "num_partitions", "to_transaction"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,28 +65,62 @@ def export(
     >>> export(spark, "/data/jobs").rows  # doctest: +SKIP
     250000
     """
-    progress = progress or Quiet()
+    progress, options = progress or Quiet(), options or {}
+    check(options)
     lake = Lake.open_or_make(spark, path)
-    with writing(lake, options or {}) as origin:
-        before = lake.manifest()
-        end = origin.next_position(before)
-        run = run_name()
-        progress.step("reading the history")
-        staged = gathered(lake, options or {}, position_of(before), end, run)
-        verify(origin, staged, position_of(before), end)
-        progress.step("making it visible")
-        manifest = add(lake, before, staged, position=end, source=origin.identity(), written_by="export")
-        clear(lake, run)
+    with writing(lake, options) as origin:
+        files = advance(lake, origin, options, next_end(lake, origin, options), "export", progress)
         progress.step("compacting")
-        manifest = compact(lake, f"{run}-compact")
+        manifest = compact(lake, f"{run_name()}-compact")
         tidy(lake)
-        files = [file for _, file, _ in staged]
         return Exported(
             rows=sum(file.rows for file in files),
             files=len(files),
             bytes=sum(file.bytes for file in files),
             version=manifest.version,
         )
+
+
+def check(options: Mapping[str, str]) -> None:
+    """Refuses options that would leave out rows or columns: the position of a lake says that it has all of them."""
+    parsed = PipelineOptions.of(options)
+    for field in fields(parsed):
+        if field.name not in USABLE and getattr(parsed, field.name) != field.default:
+            message = (
+                f"Option {camel_case(field.name)} cannot be used by export and follow: a lake has all attempts, with "
+                "all columns. Leave the option out, and select rows and columns when you read the lake (read_lake)."
+            )
+            raise InvalidOption(message)
+
+
+def next_end(lake: Lake, origin: Origin, options: Mapping[str, str]) -> int:
+    """Returns how far the lake can follow the history now; with ``toTransaction`` no further than there."""
+    manifest = lake.manifest()
+    end, limit = origin.next_position(manifest), PipelineOptions.of(options).to_transaction
+    return end if limit is None else max(position_of(manifest), min(end, limit))
+
+
+def advance(  # noqa: PLR0917
+    lake: Lake, origin: Origin, options: Mapping[str, str], end: int, written_by: str, progress: Progress
+) -> list[DataFile]:
+    """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files have
+    the same rows.  Export and follow have only this way into the lake.
+    """
+    before, run = lake.manifest(), run_name()
+    progress.step("reading the history")
+    staged = gathered(lake, options, position_of(before), end, run)
+    verify(origin, staged, position_of(before), end)
+    progress.step("making it visible")
+    files = publish(lake, staged)
+    lake.commit(
+        before,
+        written_by=written_by,
+        position=str(end),
+        source=origin.identity(),
+        tables=before.with_files("attempts", files),
+    )
+    clear(lake, run)
+    return files
 
 
 def run_name() -> str:
@@ -103,25 +145,3 @@ def verify(origin: Origin, staged: list[StagedFiles], start: int, end: int) -> N
             "the meantime, and run the export again."
         )
         raise LakeError(message)
-
-
-def add(
-    lake: Lake,
-    before: Manifest,
-    staged: list[StagedFiles],
-    *,
-    position: int,
-    source: str,
-    written_by: str,
-    **notes: object,
-) -> Manifest:
-    """Makes staged rows visible, together with the new position."""
-    files = publish(lake, staged)
-    return lake.commit(
-        before,
-        written_by=written_by,
-        position=str(position),
-        source=source,
-        tables=before.with_files("attempts", files),
-        notes={**before.notes, **notes},
-    )

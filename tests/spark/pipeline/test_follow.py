@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.errors import InvalidOption
+from django_pgqueue.spark.lake import Lake, NotShared
+from django_pgqueue.spark.lake.data_files import stage
+from django_pgqueue.spark.lake.files import LocalFiles
 from django_pgqueue.spark.pipeline import export, follow
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
@@ -43,18 +46,64 @@ def test_export_and_follow_take_turns_and_nothing_is_skipped_or_repeated(
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
 
-def test_a_batch_that_comes_again_after_the_driver_was_killed_is_in_the_lake_once(
+def test_a_follow_cuts_what_is_there_into_batches(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    end_one(session)
+    for _ in range(3):
+        end_one(session)
     settled(session)
-    follow(spark, lake, options=options, once=True)
-    [commit] = lake.glob("_pgqueue/follow/*/commits/0")
-    commit.unlink()  # as if killed after the manifest and before this
-    commit.with_name(".0.crc").unlink(missing_ok=True)
-    version = Lake.open(spark, lake).manifest().version
-    follow(spark, lake, options=options, once=True)
-    assert commit.exists()
-    assert Lake.open(spark, lake).manifest().version == version
+    before = Lake.open_or_make(spark, lake).manifest().version
+    assert follow(spark, lake, options={**options, "maxRowsPerBatch": "1"}, once=True) == 3
+    assert Lake.open(spark, lake).manifest().version - before == 3
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_an_export_stops_where_it_is_told_to(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for _ in range(2):
+        end_one(session)
+    settled(session)
+    [first, second] = session.column("select transaction_id from pgqueue_attempt order by id")
+    assert export(spark, lake, options={**options, "toTransaction": str(second)}).rows == 1
+    assert Lake.open(spark, lake).manifest().position == str(second)
+    assert export(spark, lake, options=options).rows == 1
+    assert first < second
+
+
+@pytest.mark.parametrize("step", [export, follow])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("where", "status = 'failed'"),
+        ("columns", "id"),
+        ("table", "messages"),
+        ("finishedFrom", "2026-11-01T00:00:00+00:00"),
+        ("finishedTo", "2026-11-01T00:00:00+00:00"),
+        ("fromTransaction", "7"),
+    ],
+)
+def test_an_option_that_leaves_rows_out_is_refused(  # noqa: PLR0917
+    spark: SparkSession, lake: Path, options: dict[str, str], step: Any, option: str, value: str
+) -> None:
+    with pytest.raises(InvalidOption, match=rf"Option {option} cannot be used by export and follow"):
+        step(spark, lake, options={**options, option: value})
+    assert not lake.exists()
+
+
+def test_files_that_are_not_where_the_driver_looks_move_no_position(
+    spark: SparkSession, lake: Path, options: dict[str, str]
+) -> None:
+    opened = Lake.open_or_make(spark, lake)
+    rows = spark.range(3).selectExpr("'error' as error_class", "timestamp'2026-11-01' as hour", "'mail' as queue")
+    frame = rows.selectExpr("hour", "queue", "null as task", "error_class", "1L as attempts", "null as example")
+
+    class Elsewhere(LocalFiles):
+        def url(self, path: str) -> str:
+            return f"file://{lake.with_name('elsewhere') / path}"
+
+    opened.files = Elsewhere(lake)
+    with pytest.raises(NotShared, match=r"3 rows of report_error, .* sees none of them"):
+        stage(opened, frame, "report_error", "run")
