@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 ALIKE = ("TASK", "TASK_BACKENDS", "TASKS_BACKENDS", "TASK_BACKEND", "TASKS_BACKEND", "DJANGO_TASKS")
 """Names under which TASKS has been written by mistake."""
 MIN_TOKEN = 16
+OF_HISTORY = ("history_days", "lake_days")
 OF_QUEUES = ["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds", "unknown_task_seconds", "version"]
 """Options that count for all messages that a worker takes."""
 MIGRATIONS = "django_migrations"
@@ -121,6 +122,10 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
         "history_days": (
             lambda value: value is None or (type(value) is int and 1 <= value <= 100_000),
             "a whole number of days from 1 to 100,000, or None",
+        ),
+        "lake_days": (
+            lambda value: type(value) is int and 0 <= value <= 100_000,
+            "a whole number of days from 0 (history does not wait for lakes) to 100,000",
         ),
         "listen": (lambda value: isinstance(value, bool), "True or False"),
         "idle_poll_seconds": (
@@ -208,16 +213,16 @@ def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 def _contradictions(one: PgQueueBackend, other: PgQueueBackend) -> Iterator[checks.CheckMessage]:
     shared = _shared_queues(one, other)
-    names = ["history_days", *(OF_QUEUES if shared else [])]
+    names = [*OF_HISTORY, *(OF_QUEUES if shared else [])]
     for name in names:
         values = getattr(one.settings, name), getattr(other.settings, name)
         if values[0] != values[1]:
-            what = "the history" if name == "history_days" else shared
+            what = "the history" if name in OF_HISTORY else shared
             yield checks.Warning(
                 f"TASKS[{one.alias!r}] and TASKS[{other.alias!r}] share {what} in the database "
                 f"{one.settings.database!r}, but {name.upper()} is {values[0]!r} there and {values[1]!r} here.",
                 hint="The worker's --backend decides which value counts. Set the same value in both"
-                + ("." if name == "history_days" else ", or give them different QUEUES."),
+                + ("." if name in OF_HISTORY else ", or give them different QUEUES."),
                 id="pgqueue.W001",
             )
 

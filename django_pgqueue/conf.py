@@ -40,6 +40,8 @@ class Options:
     """Seconds that a stopping worker waits for its running jobs."""
     history_days: int | None = 30
     """Whole days for which finished attempts are kept.  None: without end."""
+    lake_days: int = 7
+    """Days for which history that is older than that waits until each lake has it.  0: it does not wait."""
     listen: bool = True
     """Whether idle workers wait for notifications.  False behind a transaction pooler: they poll every second."""
     idle_poll_seconds: float = 1

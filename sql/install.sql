@@ -47,6 +47,7 @@ $$;
 \ir tables/pgqueue_report.sql
 \ir tables/pgqueue_channel.sql
 \ir tables/pgqueue_ended.sql
+\ir tables/pgqueue_lake.sql
 
 -- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
 \ir clock/pgqueue_to_epoch.sql
@@ -160,6 +161,10 @@ $$;
 -- Spark.  The tasks of a job stage their messages, and one transaction enqueues them.
 \ir staged/pgqueue_staged_enqueue.sql
 \ir staged/pgqueue_staged_discard.sql
+
+-- Lakes.  Each export records how far the history was read, and retention waits for it.
+\ir lake/pgqueue_lake_move.sql
+\ir lake/pgqueue_lake_forget.sql
 
 -- Version.  What is installed, for those who upgrade it or need a part of it.
 \ir queue/pgqueue_version.sql

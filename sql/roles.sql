@@ -129,6 +129,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_queue_resume', 'admin', false, null),
     ('pgqueue_attempt_partition', 'admin', true, null),
     ('pgqueue_attempt_drop', 'admin', true, null),
+    ('pgqueue_lake_move', 'admin', false, null),
+    ('pgqueue_lake_forget', 'admin', false, null),
     ('pgqueue_channel_set', 'admin', false, null),
     ('pgqueue_channel_release', 'admin', false, null),
     ('pgqueue_staged_enqueue', 'admin', false, null),
@@ -170,7 +172,7 @@ set local search_path = :schema, pg_temp;
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
 -- Consumers append to the history and do not rewrite it.
@@ -180,12 +182,12 @@ grant select, update, delete on pgqueue_message to pgqueue_consumer;
 grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival,
     pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
-grant select on pgqueue_queue to pgqueue_consumer;
+grant select on pgqueue_queue, pgqueue_lake to pgqueue_consumer;
 
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 

@@ -12,6 +12,7 @@ drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, i
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer);
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
 drop function if exists pgqueue_worker_wake(text, boolean);
+drop function if exists pgqueue_attempt_maintain(integer, integer);
 
 -- Of today.
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
@@ -84,7 +85,9 @@ drop function if exists pgqueue_lane_arm(integer, text);
 drop function if exists pgqueue_channel_prune(text);
 drop function if exists pgqueue_channel_room(text);
 drop function if exists pgqueue_message_lane() cascade;
-drop function if exists pgqueue_attempt_maintain(integer, integer);
+drop function if exists pgqueue_attempt_maintain(integer, integer, integer);
+drop function if exists pgqueue_lake_forget(text);
+drop function if exists pgqueue_lake_move(text, text, bigint, boolean);
 drop function if exists pgqueue_attempt_partition(date);
 drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_attempt_error(text);
@@ -112,6 +115,7 @@ drop table if exists pgqueue_binding;
 drop table if exists pgqueue_exchange;
 drop table if exists pgqueue_staged;
 drop table if exists pgqueue_ledger;
+drop table if exists pgqueue_lake;
 drop table if exists pgqueue_ended;
 drop table if exists pgqueue_arrival;
 drop table if exists pgqueue_lane;

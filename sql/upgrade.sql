@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -171,6 +171,29 @@ alter table pgqueue_worker add column is_asleep boolean not null
 create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep\;
 create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room\;
 create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null\;
+-- The lakes that the history is exported to, and how far each of them has come.  A row is written when a lake has been
+-- committed, so it may be behind its lake and is never ahead of it.  Retention waits for what no lake has read yet.
+--   id               what the lake calls itself in its manifests
+--   location         the folder or URL, as the last run named it
+--   position         the lake has the rows of all transactions before this one
+--   exported_at      when a run last found that the lake has everything up to its position; null: none has ended yet
+--   missed_attempts  how many attempts retention has dropped before the lake had them, in all
+--   missed_from, missed_until, missed_at   the first and the last such day, and when the last one was dropped
+create table pgqueue_lake (
+    id              text primary key,
+    location        text not null,
+    position        bigint not null,
+    missed_attempts bigint not null default 0,
+    exported_at     timestamptz,
+    missed_at       timestamptz,
+    missed_from     date,
+    missed_until    date,
+    constraint pgqueue_lake_texts_short check (octet_length(id) between 1 and 100 and octet_length(location) <= 2000),
+    constraint pgqueue_lake_counts_range check (position >= 0 and missed_attempts >= 0),
+    constraint pgqueue_lake_times_of_calendar check (
+        exported_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and missed_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
 create or replace function pgqueue_message_is_large(p_value jsonb) returns boolean
 language sql stable
 as $$
@@ -3504,6 +3527,136 @@ begin
       and not exists (select from pgqueue_message m where m.unlock_at is not null and m.worker = w.id);
     return v_count;
 end
+$$\;
+drop function if exists pgqueue_attempt_maintain(integer, integer)\;
+create or replace function pgqueue_attempt_maintain(
+    p_days_ahead integer default 7,
+    p_days_kept integer default null,
+    p_lake_days integer default 7
+) returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
+-- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
+-- together, or one.  Call it again as long as it makes or drops any.
+-- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
+-- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
+-- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
+-- with a warning, and the row of the lake counts what it has missed.
+-- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_partition record;
+    v_lake record;
+    v_unread bigint;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
+        raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
+    -- partition needs it anyway, and no traffic waits for it.
+    begin
+        lock table only pgqueue_attempt in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n
+            union
+            (select s.day from (
+                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
+                       row_number() over (order by d.finished_at::date) as place
+                from pgqueue_attempt_default d
+                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                group by 1) as s
+             where s.moved <= 10000 or s.place = 1
+             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            order by 1
+        loop
+            begin
+                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
+            exception
+                when lock_not_available then
+                    exit;
+            end;
+        end loop;
+    exception
+        when lock_not_available then  -- held by a session that reads the default partition
+            null;
+    end;
+    for v_partition in
+        select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass
+          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 10
+    loop
+        begin
+            v_unread := 0;
+            for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
+                execute format('select count(*) from %I a where a.transaction_id >= $1', v_partition.relname)
+                    into v_unread using v_lake.position;
+                continue when v_unread = 0;
+                exit when v_partition.day >= v_today - p_days_kept - p_lake_days;
+                raise warning 'the history of % is dropped, and the lake % had not read % attempts of it',
+                    v_partition.day, v_lake.location, v_unread;
+                update pgqueue_lake l
+                set missed_attempts = l.missed_attempts + v_unread, missed_at = pgqueue_clock(),
+                    missed_from = least(l.missed_from, v_partition.day),
+                    missed_until = greatest(l.missed_until, v_partition.day)
+                where l.id = v_lake.id;
+                v_unread := 0;
+            end loop;
+            continue when v_unread > 0;
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        exception
+            when lock_not_available then
+                exit;  -- and the lock of pgqueue_attempt is released here
+        end;
+    end loop;
+    return v_changed;
+end
+$$\;
+create or replace function pgqueue_lake_move(
+    p_id text,
+    p_location text,
+    p_position bigint,
+    p_is_done boolean default true
+) returns pgqueue_lake
+language sql
+set search_path from current
+as $$
+    -- Records that the lake p_id, at p_location, has the rows of all transactions before p_position, and returns its row.
+    -- p_is_done false: a run begins there, so the time of the last export stays.  Writes pgqueue_lake.
+    insert into pgqueue_lake as l (id, location, position, exported_at)
+    values (p_id, p_location, p_position, case when p_is_done then pgqueue_clock() end)
+    on conflict (id) do update set location = excluded.location, position = excluded.position,
+        exported_at = coalesce(excluded.exported_at, l.exported_at)
+    returning l.*
+$$\;
+create or replace function pgqueue_lake_forget(p_lake text) returns integer
+language sql
+set search_path from current
+as $$
+    -- Forgets the lakes with this id or location, so that retention does not wait for them.  Returns how many.  The next
+    -- export to such a lake records it again.  Writes pgqueue_lake.
+    with forgotten as (delete from pgqueue_lake l where l.id = p_lake or l.location = p_lake returning 1)
+    select count(*)::integer from forgotten
 $$\;
 do $$
 declare

@@ -12,7 +12,7 @@ one of psycopg's.  Rows are returned as dataclasses.  JSON is passed and returne
 # mypy: implicit-reexport
 # ruff: noqa: F401
 
-from django_pgqueue.functions.attempt import attempt_enqueue, attempt_maintain, attempt_overdue
+from django_pgqueue.functions.attempt import LAKE_DAYS, attempt_enqueue, attempt_maintain, attempt_overdue
 from django_pgqueue.functions.channel import (
     Recount,
     channel_prune,
@@ -71,6 +71,7 @@ from django_pgqueue.functions.installed import (
     outdated,
     require_queue,
 )
+from django_pgqueue.functions.lake import LakeRow, lakes
 from django_pgqueue.functions.message import (
     Prospect,
     message_cancel,

@@ -38,10 +38,19 @@ select (
 """  # noqa: S608 - a constant
 
 
-def attempt_maintain(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
+LAKE_DAYS = 7
+"""The default of pgqueue_attempt_maintain."""
+
+
+def attempt_maintain(
+    connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None, lake_days: int = LAKE_DAYS
+) -> int:
     """Makes and drops partitions of the history and returns their number."""
+    # The function of 0.1.0 knows no lakes.
+    parameters = [days_ahead, days_kept, *([lake_days] if lake_days != LAKE_DAYS else [])]
+    marks = ", ".join(["%s"] * len(parameters))
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_attempt_maintain(%s, %s)", (days_ahead, days_kept))
+        cursor.execute(f"select pgqueue_attempt_maintain({marks})", parameters)
         return int(cursor.fetchone()[0])
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from django.db import DatabaseError, InterfaceError, connections
 from prometheus_client.core import GaugeMetricFamily
 
+from django_pgqueue import functions
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring import overview
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
+    from django_pgqueue.functions import LakeRow
     from django_pgqueue.monitoring.overview import Overview
 
 logger = logging.getLogger("django_pgqueue.metrics")
@@ -50,6 +52,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
         try:
             with overview.bounded(database, timeout=STATEMENT_TIMEOUT):
                 found = overview.taken(database)
+                lakes = functions.lakes(connections[database])
         except (DatabaseError, InterfaceError, OutdatedQueue) as error:
             logger.warning("The queue in the database %r cannot be read: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
@@ -57,6 +60,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
         else:
             of_queues(gauges, database, found)
             of_workers(gauges, database, found)
+            of_lakes(gauges, database, lakes)
             up = True
         gauges.add("up", "Whether the queue could be read.", up, database=database)
         gauges.add("look_seconds", "How long reading the queue took.", time.monotonic() - began, database=database)
@@ -137,3 +141,12 @@ def of_workers(gauges: Gauges, database: str, found: Overview) -> None:
         oldest,
         database=database,
     )
+
+
+def of_lakes(gauges: Gauges, database: str, lakes: Iterable[LakeRow]) -> None:
+    for lake in lakes:
+        labels = {"database": database, "lake": lake.location}
+        lag = "Time since this lake was last exported up to the end of the history."
+        gauges.add("lake_lag_seconds", lag, lake.lag_seconds, **labels)
+        missed = "Attempts that retention dropped before this lake had them."
+        gauges.add("lake_missed_attempts", missed, lake.missed_attempts, **labels)

@@ -3,6 +3,7 @@
 from django.db import migrations, models
 
 import django_pgqueue.models.fields
+from django_pgqueue.functions import sql_files
 from django_pgqueue.functions.replace_function import ReplaceFunction
 from django_pgqueue.functions.upgrade import Upgrade
 
@@ -155,6 +156,8 @@ class Migration(Upgrade):
         ),
         # What each enqueue asks about the workers is in an index.
         migrations.RunSQL(WORKERS_ASKED_FOR, reverse_sql=NO_WORKERS_ASKED_FOR),
+        # How far each lake has read the history.
+        migrations.RunSQL(sql_files.load("pgqueue_lake", release="0.2.0"), reverse_sql="drop table pgqueue_lake"),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
@@ -205,4 +208,7 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_worker_number", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_hold", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_expire", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_maintain", since="0.1.0"),
+        ReplaceFunction("pgqueue_lake_move", since="0.1.0"),
+        ReplaceFunction("pgqueue_lake_forget", since="0.1.0"),
     ]

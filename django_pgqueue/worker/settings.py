@@ -29,6 +29,7 @@ class WorkerSettings:
     lock_seconds: float = 60
     grace_seconds: float = 25
     history_days: int | None = 30
+    lake_days: int = 7
     listen: bool = True
     idle_poll_seconds: float = 1.0
     """How often a process with nothing to do looks without a notification."""

@@ -1,5 +1,8 @@
-create or replace function pgqueue_attempt_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
-returns integer
+create or replace function pgqueue_attempt_maintain(
+    p_days_ahead integer default 7,
+    p_days_kept integer default null,
+    p_lake_days integer default 7
+) returns integer
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
@@ -13,15 +16,19 @@ as $$
 -- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
 -- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
 -- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
+-- with a warning, and the row of the lake counts what it has missed.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
     v_changed integer := 0;
     v_partition record;
+    v_lake record;
+    v_unread bigint;
 begin
-    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
-        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
+        raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
             using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
     end if;
     -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
@@ -58,7 +65,7 @@ begin
             null;
     end;
     for v_partition in
-        select c.relname
+        select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_attempt'::regclass
@@ -68,6 +75,22 @@ begin
         limit 10
     loop
         begin
+            v_unread := 0;
+            for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
+                execute format('select count(*) from %I a where a.transaction_id >= $1', v_partition.relname)
+                    into v_unread using v_lake.position;
+                continue when v_unread = 0;
+                exit when v_partition.day >= v_today - p_days_kept - p_lake_days;
+                raise warning 'the history of % is dropped, and the lake % had not read % attempts of it',
+                    v_partition.day, v_lake.location, v_unread;
+                update pgqueue_lake l
+                set missed_attempts = l.missed_attempts + v_unread, missed_at = pgqueue_clock(),
+                    missed_from = least(l.missed_from, v_partition.day),
+                    missed_until = greatest(l.missed_until, v_partition.day)
+                where l.id = v_lake.id;
+                v_unread := 0;
+            end loop;
+            continue when v_unread > 0;
             execute format('drop table %I', v_partition.relname);
             v_changed := v_changed + 1;
         exception

@@ -99,7 +99,11 @@ def test_the_metrics_match_the_overview(client: Client) -> None:
     functions.worker_seen(
         connection, worker="w", queues=["other"], exclude_queues=(), hostname="h", pid=1, slots=4, asleep_ms=None
     )
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_lake_move('one', '/data/jobs', 5)")
     found = read(client)
+    assert 0 <= found["pgqueue_lake_lag_seconds", "default", "/data/jobs"] < 60
+    assert found["pgqueue_lake_missed_attempts", "default", "/data/jobs"] == 0
     assert found["pgqueue_up", "default"] == 1
     assert found["pgqueue_messages", "default", "mail", "ready"] == 3
     assert found["pgqueue_messages", "default", "mail", "scheduled"] == 1

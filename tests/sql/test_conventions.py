@@ -24,6 +24,7 @@ TABLES = (
     "pgqueue_ended",
     "pgqueue_exchange",
     "pgqueue_ledger",
+    "pgqueue_lake",
     "pgqueue_report",
 )
 FUNCTIONS = [name for name in schema.install_order() if name not in TABLES]

@@ -31,6 +31,7 @@ def worker(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
         yield connection
         connection.execute("reset role")
         connection.execute(f"drop table if exists {OLD}")
+        connection.execute("delete from pgqueue_lake")
 
 
 def is_there(worker: psycopg.Connection[Any]) -> bool:
@@ -131,3 +132,21 @@ def test_bloat_is_logged_once_and_again_when_it_returns(
     assert looked() == 1
     deleted()
     assert looked() == 2
+
+
+def test_it_waits_for_a_lake_and_then_says_what_it_dropped(
+    worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.execute(
+        "insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, "
+        "status, queue) values (1, 0, '2020-02-03', '2020-02-03', 1, 0, true, 'succeeded', 'q')"
+    )
+    worker.execute("select pgqueue_lake_move('one', '/data/jobs', 0)")
+    patient = Maintenance(history_days=30, lake_days=100_000)
+    patient.do_if_due(worker)
+    assert is_there(worker)
+    assert "wait for a lake, for LAKE_DAYS=100000 days at most. /data/jobs was last exported" in caplog.text
+    assert AGAIN_SECONDS < seconds_left(patient) <= EVERY_SECONDS, "the lake may need hours"
+    Maintenance(history_days=30, lake_days=7).do_if_due(worker)
+    assert not is_there(worker)
+    assert "dropped history that was not exported lake=/data/jobs attempts=1 until=2020-02-03" in caplog.text

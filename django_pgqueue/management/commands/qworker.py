@@ -162,6 +162,7 @@ class Command(BaseCommand):
             lock_seconds=seconds("lock-seconds", options["lock_seconds"], defaults.lock_seconds),
             grace_seconds=seconds("grace-seconds", options["grace_seconds"], defaults.grace_seconds),
             history_days=defaults.history_days,
+            lake_days=defaults.lake_days,
             listen=defaults.listen,
             idle_poll_seconds=defaults.idle_poll_seconds,
             max_jobs=options["max_jobs"],

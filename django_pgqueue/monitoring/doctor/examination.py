@@ -78,6 +78,7 @@ CHECKS = (
     Check("partitions", history.partitions),
     Check("default partition", history.default_partition),
     Check("old history", history.overdue),
+    Check("lakes", history.lakes),
     Check("statistics", tables.unanalysed),
     Check("bloat", tables.bloated),
     Check("invalid indexes", tables.invalid_indexes),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.functions.attempt import OLD_DAYS
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 MAX_COUNTED = 10_000
+MAX_LAG_SECONDS = 36 * 3600
+"""Exports run every day at least."""
+MISSED_LATELY = "select l.missed_at > pgqueue_clock() - interval '7 days' from pgqueue_lake l where l.id = %(id)s"
 MAINTAIN = "select pgqueue_attempt_maintain();"
 
 MISSING_PARTITION = Kind(
@@ -34,6 +38,19 @@ HISTORY_OVERDUE = Kind(
     Severity.WARNING,
     "Once an hour, workers drop old days, unless another session reads the history for hours. See the findings "
     "long-lock and old-transaction, or drop the days by hand.",
+)
+
+LAKE_BEHIND = Kind(
+    "lake-behind",
+    Severity.WARNING,
+    "History that is older than HISTORY_DAYS waits for the lake for LAKE_DAYS, and then it is dropped. Export it with "
+    "manage.py qpipeline export, every day at least. The command is for a lake that is given up.",
+)
+LAKE_MISSED = Kind(
+    "lake-missed",
+    Severity.ERROR,
+    "Retention dropped days that the lake had not read: it waited for LAKE_DAYS. The lake has a gap there. Export more "
+    "often. This finding disappears after a week.",
 )
 
 WANTED = """
@@ -92,7 +109,8 @@ def overdue(patient: Subject) -> Iterator[Finding]:
     if kept is None:
         return
     # One day of grace: workers drop old days once an hour, and a new day may just have begun.
-    [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days_kept": kept + 1})
+    waits = patient.lake_days if patient.lakes() else 0
+    [(count, oldest, in_bytes)] = patient.rows(OVERDUE, {"days_kept": kept + waits + 1})
     if count:
         yield HISTORY_OVERDUE.found(
             f"{count} {'day' if count == 1 else 'days'} of history ({size(in_bytes)}, from {_date(oldest[-8:])} on) "
@@ -102,6 +120,28 @@ def overdue(patient: Subject) -> Iterator[Finding]:
             bytes=in_bytes,
             oldest=_date(oldest[-8:]),
         )
+
+
+def lakes(patient: Subject) -> Iterator[Finding]:
+    for lake in patient.lakes():
+        seconds = lake.lag_seconds
+        if seconds is None or seconds > MAX_LAG_SECONDS:
+            when = "never" if lake.exported_at is None else f"on {lake.exported_at:%Y-%m-%d %H:%M} UTC"
+            yield LAKE_BEHIND.found(
+                f"The lake {lake.location} was last exported {when}.",
+                f"select pgqueue_lake_forget({quoted(lake.id)});",
+                lake=lake.location,
+                seconds=seconds,
+            )
+        if lake.missed_at is not None and patient.value(MISSED_LATELY, {"id": lake.id}):
+            yield LAKE_MISSED.found(
+                f"The lake {lake.location} lacks {lake.missed_attempts:,} attempts of the days {lake.missed_from} to "
+                f"{lake.missed_until}.",
+                lake=lake.location,
+                attempts=lake.missed_attempts,
+                since=str(lake.missed_from),
+                until=str(lake.missed_until),
+            )
 
 
 def _date(digits: str) -> str:

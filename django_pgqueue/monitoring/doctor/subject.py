@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db import connections
 from psycopg import sql
 
+from django_pgqueue import functions
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.worker.upkeep.bloat import OUR_TABLES
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from django_pgqueue.backend.pgqueue import PgQueueBackend
+    from django_pgqueue.functions import LakeRow
 
 
 class TableFacts(NamedTuple):
@@ -82,6 +84,14 @@ class Subject:
         days = [backend.settings.history_days for backend in self.backends]
         known = [day for day in days if day is not None]
         return max(known) if known and len(known) == len(days) else None
+
+    @property
+    def lake_days(self) -> int:
+        """Days for which old history waits for a lake."""
+        return max((backend.settings.lake_days for backend in self.backends), default=0)
+
+    def lakes(self) -> list[LakeRow]:
+        return functions.lakes(connections[self.using])
 
 
 def quoted(value: str) -> str:

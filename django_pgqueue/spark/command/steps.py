@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
 from django_pgqueue.spark.errors import SparkQueueError, reason
+from django_pgqueue.spark.lake.files import files_at
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -50,6 +51,12 @@ def export(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
 def follow(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
     rows = pipeline.follow(spark, asked.lake, seconds=asked.seconds, once=asked.once, **common)
     say(f"added {rows:,} attempts")
+
+
+def forget(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    place = files_at(asked.lake, spark).root
+    known = pipeline.forget(place, common["options"]) or pipeline.forget(str(asked.lake), common["options"])
+    say(f"forgot {asked.lake}" if known else f"PostgreSQL knows no lake with the location or id {asked.lake}")
 
 
 def report(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
@@ -103,6 +110,7 @@ def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
 STEPS: Mapping[str, Callable[[SparkSession, Namespace, dict[str, Any], Say], None]] = {
     "export": export,
     "follow": follow,
+    "forget": forget,
     "report": report,
     "replay": replay,
     "whatif": whatif,

@@ -3,6 +3,7 @@
 from django_pgqueue.spark.pipeline.drop_exported import Dropped, drop_exported
 from django_pgqueue.spark.pipeline.export import Exported, export
 from django_pgqueue.spark.pipeline.follow import follow
+from django_pgqueue.spark.pipeline.known_position import Missed, forget
 from django_pgqueue.spark.pipeline.replay import Replayed, replay
 from django_pgqueue.spark.pipeline.reporting import Reported, report
 from django_pgqueue.spark.pipeline.whatif import Prediction, needed, whatif
@@ -11,6 +12,7 @@ from django_pgqueue.spark.whatif import Scenario
 __all__ = [
     "Dropped",
     "Exported",
+    "Missed",
     "Prediction",
     "Replayed",
     "Reported",
@@ -18,6 +20,7 @@ __all__ = [
     "drop_exported",
     "export",
     "follow",
+    "forget",
     "needed",
     "replay",
     "report",

@@ -16,6 +16,7 @@ from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.files import LocalFiles
 from django_pgqueue.spark.options import PipelineOptions, camel_case
+from django_pgqueue.spark.pipeline.known_position import KnownPosition
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.lake import DataFile
+    from django_pgqueue.spark.lake import DataFile, Manifest
     from django_pgqueue.spark.lake.data_files import StagedFiles
+    from django_pgqueue.spark.pipeline.known_position import Missed
     from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
 
@@ -48,6 +50,8 @@ class Exported:
     bytes: int
     version: int
     """Version of the lake's manifest."""
+    missed: Missed | None = None
+    """The gap that the lake has had since the last run: attempts that retention dropped before they were exported."""
 
 
 def export(
@@ -69,7 +73,8 @@ def export(
     check(options)
     lake = Lake.open_or_make(spark, path)
     with writing(lake, options) as origin:
-        files = advance(lake, origin, options, next_end(lake, origin, options), "export", progress)
+        run = Run(lake, origin, options, "export", progress)
+        files = run.advance(run.next_end())
         progress.step("compacting")
         manifest = compact(lake, f"{run_name()}-compact")
         tidy(lake)
@@ -78,6 +83,7 @@ def export(
             files=len(files),
             bytes=sum(file.bytes for file in files),
             version=manifest.version,
+            missed=run.missed,
         )
 
 
@@ -93,34 +99,68 @@ def check(options: Mapping[str, str]) -> None:
             raise InvalidOption(message)
 
 
-def next_end(lake: Lake, origin: Origin, options: Mapping[str, str]) -> int:
-    """Returns how far the lake can follow the history now; with ``toTransaction`` no further than there."""
-    manifest = lake.manifest()
-    end, limit = origin.next_position(manifest), PipelineOptions.of(options).to_transaction
-    return end if limit is None else max(position_of(manifest), min(end, limit))
+class Run:
+    """A run that adds to a lake.  Export and follow have only this way into it."""
+
+    def __init__(
+        self, lake: Lake, origin: Origin, options: Mapping[str, str], written_by: str, progress: Progress
+    ) -> None:
+        self.lake = lake
+        self.origin = origin
+        self.options = options
+        self.written_by = written_by
+        self.progress = progress
+        self.known = KnownPosition(lake, options, progress)
+        self.missed: Missed | None = None
+        """The gap that this run has found."""
+        manifest = lake.manifest()
+        origin.next_position(manifest)
+        self._notice(manifest, self.known.begin(position_of(manifest)))
+
+    def next_end(self) -> int:
+        """Returns how far the lake can follow the history now; with ``toTransaction`` no further than there."""
+        manifest = self.lake.manifest()
+        end, limit = self.origin.next_position(manifest), PipelineOptions.of(self.options).to_transaction
+        return end if limit is None else max(position_of(manifest), min(end, limit))
+
+    def advance(self, end: int) -> list[DataFile]:
+        """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files
+        have the same rows.
+        """
+        before, run = self.lake.manifest(), run_name()
+        start = position_of(before)
+        self.progress.step("reading the history")
+        staged = gathered(self.lake, self.options, start, end, run)
+        verify(self.origin, staged, start, end)
+        self.progress.step("making it visible")
+        files = publish(self.lake, staged)
+        after = self.lake.commit(
+            before,
+            written_by=self.written_by,
+            position=str(end),
+            source=self.origin.identity(),
+            tables=before.with_files("attempts", files),
+            notes={**before.notes, "missed": max(before.notes.get("missed", 0), self.missed.attempts)}
+            if self.missed
+            else before.notes,
+        )
+        self._notice(after, self.known.move(end))
+        clear(self.lake, run)
+        return files
+
+    def _notice(self, manifest: Manifest, missed: Missed) -> None:
+        """Says once that retention has dropped what the lake lacks.  The next manifest knows that it was said."""
+        said = max(manifest.notes.get("missed", 0), self.missed.attempts if self.missed else 0)
+        if missed.attempts > said:
+            self.missed = missed
+            self.progress.say(gap(missed, missed.attempts - manifest.notes.get("missed", 0)))
 
 
-def advance(  # noqa: PLR0917
-    lake: Lake, origin: Origin, options: Mapping[str, str], end: int, written_by: str, progress: Progress
-) -> list[DataFile]:
-    """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files have
-    the same rows.  Export and follow have only this way into the lake.
-    """
-    before, run = lake.manifest(), run_name()
-    progress.step("reading the history")
-    staged = gathered(lake, options, position_of(before), end, run)
-    verify(origin, staged, position_of(before), end)
-    progress.step("making it visible")
-    files = publish(lake, staged)
-    lake.commit(
-        before,
-        written_by=written_by,
-        position=str(end),
-        source=origin.identity(),
-        tables=before.with_files("attempts", files),
+def gap(missed: Missed, attempts: int) -> str:
+    return (
+        f"The lake has a gap: retention dropped {attempts:,} attempts of the days {missed.since} to {missed.until} "
+        "before they were exported, and they are lost. Export more often, or set HISTORY_DAYS or LAKE_DAYS higher."
     )
-    clear(lake, run)
-    return files
 
 
 def run_name() -> str:

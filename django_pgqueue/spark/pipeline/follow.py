@@ -9,7 +9,7 @@ from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.export import advance, check, next_end, run_name
+from django_pgqueue.spark.pipeline.export import Run, check, run_name
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.schema import ATTEMPTS
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from django_pgqueue.spark.pipeline.progress import Progress
-    from django_pgqueue.spark.pipeline.source_database import Origin
 
 TIDY_EVERY = 100
 """Number of batches."""
@@ -50,9 +49,10 @@ def follow(
     lake = Lake.open_or_make(spark, path)
     added = 0
     with writing(lake, options) as origin:
+        run = Run(lake, origin, options, "follow", progress)
         try:
-            for batch, end in enumerate(_ends(lake, origin, options, seconds=None if once else seconds, until=until)):
-                rows = sum(file.rows for file in advance(lake, origin, options, end, "follow", progress))
+            for batch, end in enumerate(_ends(run, seconds=None if once else seconds, until=until)):
+                rows = sum(file.rows for file in run.advance(end))
                 added += rows
                 progress.step(f"following: {added:,} attempts, the last {rows:,} in batch {batch}")
                 compact(lake, run_name())
@@ -64,21 +64,20 @@ def follow(
     return added
 
 
-def _ends(
-    lake: Lake, origin: Origin, options: Mapping[str, str], *, seconds: float | None, until: Callable[[], bool]
-) -> Iterator[int]:
+def _ends(run: Run, *, seconds: float | None, until: Callable[[], bool]) -> Iterator[int]:
     """Yields the ends of the batches, each when the batch before it is in the lake.  ``seconds`` is None: those of the
     attempts that there are now.
     """
-    reader = PgQueueStreamReader(PipelineOptions.of(options), ATTEMPTS)
+    reader = PgQueueStreamReader(PipelineOptions.of(run.options), ATTEMPTS)
     while not until():
-        reader.target = next_end(lake, origin, options)
-        begin = position_of(lake.manifest())
+        reader.target = run.next_end()
+        begin = position_of(run.lake.manifest())
         while (end := reader.latest(begin, reader.options.max_rows_per_batch)) != begin:
             yield end
             begin = end
             if until():
                 return
+        run.known.stay(begin)
         if seconds is None:
             return
         due = time.monotonic() + seconds

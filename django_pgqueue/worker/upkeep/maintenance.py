@@ -38,8 +38,9 @@ class Maintenance:
     name = "maintenance"
     max_again_seconds = 60.0
 
-    def __init__(self, *, history_days: int | None) -> None:
+    def __init__(self, *, history_days: int | None, lake_days: int = functions.LAKE_DAYS) -> None:
         self.history_days = history_days
+        self.lake_days = lake_days
         self.next_at = 0.0
         self.has_more = False
         """Set by a step that has to be repeated."""
@@ -82,11 +83,30 @@ class Maintenance:
             ("bloated tables", self._bloat),
         ]
 
-    def _partitions(self, connection: psycopg.Connection[Any]) -> None:
-        if functions.attempt_maintain(connection, days_kept=self.history_days):
+    def _partitions(self, connection: psycopg.Connection[Any]) -> dict[str, str] | None:
+        before = {lake.id: lake for lake in functions.lakes(connection)}
+        if functions.attempt_maintain(connection, days_kept=self.history_days, lake_days=self.lake_days):
             self.has_more = True  # each call does a part, in a transaction of its own
-        elif functions.attempt_overdue(connection, days_kept=self.history_days):
-            self._later()
+            for lake in functions.lakes(connection):
+                if lake.id in before and (more := lake.missed_attempts - before[lake.id].missed_attempts):
+                    logger.error(
+                        "dropped history that was not exported lake=%s attempts=%s until=%s",
+                        lake.location,
+                        more,
+                        lake.missed_until,
+                    )
+        elif overdue := functions.attempt_overdue(connection, days_kept=self.history_days):
+            if not before:
+                self._later()
+            return {f"lake {lake.id}": self._waits(lake, overdue) for lake in before.values()}
+        return None
+
+    def _waits(self, lake: functions.LakeRow, days: int) -> str:
+        return (
+            f"{days} days of history that are older than HISTORY_DAYS wait for a lake, for LAKE_DAYS={self.lake_days} "
+            f"days at most. {lake.location} was last exported {lake.exported_at or 'never'}. Run manage.py qpipeline "
+            "export, or qpipeline forget if it is given up."
+        )
 
     def _slots(self, connection: psycopg.Connection[Any]) -> None:
         functions.schedule_prune(connection)

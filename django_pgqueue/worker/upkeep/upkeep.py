@@ -40,7 +40,7 @@ class Upkeep:
         self.parts = parts
         self.polling = polling
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
-        self.maintenance = Maintenance(history_days=settings.history_days)
+        self.maintenance = Maintenance(history_days=settings.history_days, lake_days=settings.lake_days)
         self.vacuum = Vacuum()
         """Both are done in a thread of its own."""
         self.recycling = Recycling(settings, retirement)

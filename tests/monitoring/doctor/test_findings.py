@@ -321,6 +321,34 @@ def test_default_partition(find: Find, db: None) -> None:
     find.cured(found, history.default_partition)
 
 
+def test_lake_behind(find: Find, db: None) -> None:
+    sql("select pgqueue_lake_move('one', '/data/jobs', 5)")
+    assert find("lake-behind", history.lakes) == []
+    sql("update pgqueue_lake set exported_at = pgqueue_clock() - interval '2 days'")
+    found = find.only("lake-behind", history.lakes)
+    assert "The lake /data/jobs was last exported on 20" in found.found
+    find.cured(found, history.lakes)
+
+
+def test_lake_missed(find: Find, db: None) -> None:
+    sql("select pgqueue_lake_move('one', '/data/jobs', 5)")
+    sql(
+        "update pgqueue_lake set missed_attempts = 150, missed_at = pgqueue_clock(), missed_from = '2020-02-03', "
+        "missed_until = '2020-02-05'"
+    )
+    missed = find.only("lake-missed", history.lakes)
+    assert "lacks 150 attempts of the days 2020-02-03 to 2020-02-05" in missed.found
+    sql("update pgqueue_lake set missed_at = pgqueue_clock() - interval '8 days'")
+    assert find("lake-missed", history.lakes) == []
+
+
+def test_history_that_waits_for_a_lake_is_not_overdue(find: Find, db: None) -> None:
+    sql("select pgqueue_attempt_partition((pgqueue_clock() at time zone 'UTC')::date - 35)")
+    assert len(find("history-overdue", history.overdue)) == 1
+    sql("select pgqueue_lake_move('one', '/data/jobs', 5)")
+    assert find("history-overdue", history.overdue) == []
+
+
 def test_history_overdue(find: Find, db: None, settings: Settings) -> None:
     sql("select pgqueue_attempt_partition((pgqueue_clock() at time zone 'UTC')::date - 31)")
     assert find("history-overdue", history.overdue) == [], "it is about to be dropped"

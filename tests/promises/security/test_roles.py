@@ -46,6 +46,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_binding": {},
     "pgqueue_ledger": {},
     "pgqueue_staged": {},
+    "pgqueue_lake": {"consumer": READ},
     "pgqueue_report_hour": {},
     "pgqueue_report_queue": {},
     "pgqueue_report_error": {},

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.sessions import Session
@@ -22,9 +24,11 @@ ELSEWHERE = """
 
 
 @pytest.fixture
-def options(url: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def options(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.setenv(VARIABLE, url)
-    return {"urlVariable": VARIABLE}
+    yield {"urlVariable": VARIABLE}
+    with psycopg.connect(url, autocommit=True) as connection:  # retention would wait for the lakes of tests
+        connection.execute("delete from pgqueue_lake")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.pipeline import drop_exported, export
+from django_pgqueue.spark.pipeline import drop_exported, export, forget
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import NOON, end_one
@@ -174,3 +174,39 @@ def test_days_that_the_lake_has_are_dropped_and_others_stay(
     export(spark, lake, options=options)
     assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY + dt.timedelta(days=1),)
     assert len(ids(spark, lake)) == 3
+
+
+def test_postgresql_knows_how_far_a_lake_is_and_a_gap_is_reported_once(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, progress = connect(), Said()
+    export(spark, lake, options=options)
+    [(position, location)] = session.rows("select position, location from pgqueue_lake where exported_at is not null")
+    assert (str(position), location) == (Lake.open(spark, lake).manifest().position, str(lake))
+    session.value("pgqueue_attempt_partition", day=DAY)
+    end_one(session, NOON)
+    session.set_clock(NOON + 30 * 86_400_000)
+    settled(session)
+    session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
+    session.set_clock(None)
+    done = export(spark, lake, options=options, progress=progress)
+    assert done.missed is not None
+    assert (done.rows, done.missed.attempts, done.missed.since) == (0, 1, DAY)
+    [words] = [words for words in progress.said if "gap" in words]
+    assert "retention dropped 1 attempts of the days 2023-11-14 to 2023-11-14 before they were exported" in words
+    assert export(spark, lake, options=options).missed is None
+    assert forget(str(lake), options) == 1
+    assert forget(str(lake), options) == 0
+
+
+class Said:
+    """Progress that is remembered."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def step(self, words: str) -> None:
+        pass
+
+    def say(self, words: str) -> None:
+        self.said.append(words)

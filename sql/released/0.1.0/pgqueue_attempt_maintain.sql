@@ -1,0 +1,80 @@
+create or replace function pgqueue_attempt_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
+returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
+-- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
+-- together, or one.  Call it again as long as it makes or drops any.
+-- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
+-- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
+-- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_partition record;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
+        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
+    -- partition needs it anyway, and no traffic waits for it.
+    begin
+        lock table only pgqueue_attempt in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n
+            union
+            (select s.day from (
+                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
+                       row_number() over (order by d.finished_at::date) as place
+                from pgqueue_attempt_default d
+                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                group by 1) as s
+             where s.moved <= 10000 or s.place = 1
+             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            order by 1
+        loop
+            begin
+                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
+            exception
+                when lock_not_available then
+                    exit;
+            end;
+        end loop;
+    exception
+        when lock_not_available then  -- held by a session that reads the default partition
+            null;
+    end;
+    for v_partition in
+        select c.relname
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass
+          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 10
+    loop
+        begin
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        exception
+            when lock_not_available then
+                exit;  -- and the lock of pgqueue_attempt is released here
+        end;
+    end loop;
+    return v_changed;
+end
+$$;
