@@ -75,6 +75,8 @@ def export(
     with writing(lake, options) as origin:
         run = Run(lake, origin, options, "export", progress)
         files = run.advance(run.next_end())
+        if not files:
+            run.tell_what_holds_back()
         progress.step("compacting")
         manifest = compact(lake, f"{run_name()}-compact")
         tidy(lake)
@@ -113,6 +115,7 @@ class Run:
         self.known = KnownPosition(lake, options, progress)
         self.missed: Missed | None = None
         """The gap that this run has found."""
+        self.told = ""
         manifest = lake.manifest()
         origin.next_position(manifest)
         self._notice(manifest, self.known.begin(position_of(manifest)))
@@ -147,6 +150,13 @@ class Run:
         self._notice(after, self.known.move(end))
         clear(self.lake, run)
         return files
+
+    def tell_what_holds_back(self) -> None:
+        """Names the transaction that nothing comes past: once, as long as it is the same."""
+        words = self.origin.held_back(self.origin.horizon())
+        if words is not None and (holder := words.partition(",")[0]) != self.told:
+            self.told = holder
+            self.progress.say(words)
 
     def _notice(self, manifest: Manifest, missed: Missed) -> None:
         """Says once that retention has dropped what the lake lacks.  The next manifest knows that it was said."""

@@ -72,12 +72,16 @@ def _ends(run: Run, *, seconds: float | None, until: Callable[[], bool]) -> Iter
     while not until():
         reader.target = run.next_end()
         begin = position_of(run.lake.manifest())
+        is_idle = True
         while (end := reader.latest(begin, reader.options.max_rows_per_batch)) != begin:
+            is_idle = False
             yield end
             begin = end
             if until():
                 return
         run.known.stay(begin)
+        if is_idle:
+            run.tell_what_holds_back()
         if seconds is None:
             return
         due = time.monotonic() + seconds

@@ -25,7 +25,7 @@ QUIET_SECONDS = 60.0
 
 
 class Missed(NamedTuple):
-    """What retention has dropped, in all, before the lake had it."""
+    """All that retention has dropped before the lake had it."""
 
     attempts: int = 0
     since: dt.date | None = None

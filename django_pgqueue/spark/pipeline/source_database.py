@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.snapshot import BY_INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,6 +20,19 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake import Lake, Manifest
 
 IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
+LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
+# Every transaction that has written holds a lock on its own id, which any login may see.
+OLDEST = """
+    select l.pid, coalesce(nullif(a.application_name, ''), 'without a name'),
+           coalesce(a.datname::text, p.database::text),
+           extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared))::double precision, p.gid
+    from pg_locks l
+    left join pg_stat_activity a on a.pid = l.pid
+    left join pg_prepared_xacts p on p.transaction = l.transactionid
+    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
+      and l.pid is distinct from pg_backend_pid()
+    order by age(l.transactionid) desc limit 1
+"""
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
@@ -59,6 +74,31 @@ class Origin:
             (start, end),
         ).fetchone()
         return (int(found[0]), int(found[1])) if found else (0, 0)
+
+    def held_back(self, end: int) -> str | None:
+        """Returns what keeps the attempts after ``end`` from being exported; None: there are none, or nothing does."""
+        with self.connection.transaction():
+            self.connection.execute(BY_INDEX)
+            waiting = self.connection.execute(LATER, [end]).fetchone()
+        found = self.connection.execute(OLDEST).fetchone() if waiting and waiting[0] else None
+        if found is None:
+            return None
+        pid, program, where, seconds, prepared = found
+        age = "for an unknown time" if seconds is None else f"for {dt.timedelta(seconds=int(seconds))}"
+        if prepared is not None:
+            who, remedy = (
+                f"the prepared transaction {prepared!r}",
+                f"Commit it or roll it back: rollback prepared '{prepared}'",
+            )
+        else:
+            who, remedy = (
+                f"session {pid} ({program})",
+                f"End its transaction, or the session: select pg_terminate_backend({pid})",
+            )
+        return (
+            f"Finished attempts wait for {who} in the database {where}, whose transaction has been open {age}: what it "
+            f"writes must come first. {remedy}."
+        )
 
     def _value(self, query: str) -> object:
         row = self.connection.execute(query.encode()).fetchone()

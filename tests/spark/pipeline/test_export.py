@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.pipeline import drop_exported, export, forget
+from django_pgqueue.spark.pipeline import drop_exported, export, follow, forget
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import NOON, end_one
@@ -197,6 +198,27 @@ def test_postgresql_knows_how_far_a_lake_is_and_a_gap_is_reported_once(
     assert export(spark, lake, options=options).missed is None
     assert forget(str(lake), options) == 1
     assert forget(str(lake), options) == 0
+
+
+def test_what_holds_the_export_back_is_named(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, late = connect(), connect(autocommit=False)
+    settled(session)
+    pid = late.one("select pg_backend_pid()")
+    end_one(late)
+    end_one(session)
+    words = rf"wait for session {pid} \(.+\) in the database .+, whose transaction has been open for \d"
+    for step in (export, lambda *given, **more: follow(*given, **more, once=True)):
+        progress = Said()
+        step(spark, lake, options=options, progress=progress)
+        assert re.search(words, "\n".join(progress.said))
+        assert f"pg_terminate_backend({pid})" in "\n".join(progress.said)
+    late.commit()
+    settled(session)
+    progress = Said()
+    assert export(spark, lake, options=options, progress=progress).rows == 2
+    assert progress.said == []
 
 
 class Said:
