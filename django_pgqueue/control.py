@@ -1,4 +1,4 @@
-"""Control of jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now.
+"""Control of jobs, queues, channels and schedules: cancel, pause, resume, set limits, run now, edit all that match.
 
 Each function works on Django's connection and so is part of the caller's transaction.  ``database``: the alias of the
 queue's database (default: that of a result's backend, else of the default backend, else the only one).
@@ -16,10 +16,11 @@ from django_pgqueue.backend import schedules
 from django_pgqueue.backend.lookup import database_of, version_of
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import task_backends
-from django_pgqueue.exceptions import DuplicateMessage, InvalidMessage, InvalidSchedule
+from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMessage, InvalidSchedule
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
-from django_pgqueue.values import names, times
+from django_pgqueue.values import edit_filter, names, times
+from django_pgqueue.values.edit_filter import Filter  # noqa: TC001 -- its users import it from here
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -138,6 +139,66 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
     return functions.channel_repair(_connection(database), None if name is None else names.name_of("channel", name))
+
+
+def edit(
+    action: str,
+    which: Filter,
+    *,
+    run_at: dt.datetime | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    by: str | None = None,
+    database: str | None = None,
+) -> int:
+    """Asks for an edit: an action for everything that matches a filter (``which``), which workers do.
+
+    Actions: "run_now", "postpone" (``run_at``), "cancel", "delete", "move" (``queue``), "prioritise" (``priority``), and
+    "enqueue_again", which takes messages of the history.  ``by``: who asks, shown in the admin.  Returns the id of the
+    edit, for ``edit_state``, ``stop_edit`` and ``resume_edit``.
+
+    >>> edit("cancel", Filter(queue="bulk", task="shop.tasks.send_mail"), by="Ada")  # doctest: +SKIP
+    17
+    """
+    what = which.as_json(action)
+    how = edit_filter.parameters(
+        action, run_at=run_at, queue=None if queue is None else names.name_of("queue", queue), priority=priority
+    )
+    connection = _connection(database)
+    with functions.explained(connection.alias):
+        return functions.edit_ask(connection, action, what, how, by=by and by[:63])
+
+
+def count_edit(
+    action: str,
+    which: Filter,
+    *,
+    seconds: float | None = None,
+    database: str | None = None,
+) -> functions.EditCount:
+    """Counts what matches the filter of an edit, for at most so many ``seconds``, and changes nothing."""
+    connection = _connection(database)
+    with functions.explained(connection.alias):
+        return functions.edit_count(connection, action, which.as_json(action), seconds=seconds)
+
+
+def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditState:
+    """Returns how far an edit is."""
+    found = functions.edit_state(_connection(database), edit_id)
+    if found is None:
+        message = f"There is no edit {edit_id}. An edit is deleted a year after its end."
+        raise InvalidEdit(message)
+    return found
+
+
+def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = None) -> bool:
+    """Stops an edit: what it has done stays done.  False: it has ended, or was stopped before."""
+    return functions.edit_stop(_connection(database), edit_id, by=by and by[:63])
+
+
+def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
+    """Lets a stopped edit go on where it stood.  False: it has ended, or was not stopped."""
+    return functions.edit_resume(_connection(database), edit_id)
 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:

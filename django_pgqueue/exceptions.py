@@ -27,6 +27,10 @@ class InvalidMessage(PgQueueError, ValueError):
     """The message has an argument that the queue cannot take."""
 
 
+class InvalidEdit(PgQueueError, ValueError):
+    """The action, its filter or its parameter is none that an edit can have."""
+
+
 class InvalidPattern(InvalidMessage):
     """The pattern of a binding is invalid, or could slow publishers down."""
 

@@ -48,6 +48,7 @@ $$;
 \ir tables/pgqueue_channel.sql
 \ir tables/pgqueue_ended.sql
 \ir tables/pgqueue_lake.sql
+\ir tables/pgqueue_edit.sql
 
 -- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
 \ir clock/pgqueue_to_epoch.sql
@@ -165,6 +166,16 @@ $$;
 -- Lakes.  Each export records how far the history was read, and retention waits for it.
 \ir lake/pgqueue_lake_move.sql
 \ir lake/pgqueue_lake_forget.sql
+-- Edits.  An edit changes everything that matches a filter, in steps that workers do.
+\ir attempt/pgqueue_attempt_error_group.sql
+\ir edit/pgqueue_edit_check.sql
+\ir edit/pgqueue_edit_messages.sql
+\ir edit/pgqueue_edit_attempts.sql
+\ir edit/pgqueue_edit_ask.sql
+\ir edit/pgqueue_edit_stop.sql
+\ir edit/pgqueue_edit_resume.sql
+\ir edit/pgqueue_edit_change.sql
+\ir edit/pgqueue_edit_step.sql
 
 -- Version.  What is installed, for those who upgrade it or need a part of it.
 \ir queue/pgqueue_version.sql

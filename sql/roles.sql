@@ -61,6 +61,10 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_channel_room', 'reader', false, null),
     ('pgqueue_exchange_route', 'reader', false, null),
     ('pgqueue_attempt_fingerprint', 'reader', false, null),
+    ('pgqueue_attempt_error_group', 'reader', false, null),
+    ('pgqueue_edit_messages', 'reader', false, null),
+    ('pgqueue_edit_attempts', 'reader', false, null),
+    ('pgqueue_edit_check', 'reader', false, null),
 
     ('pgqueue_session_worker', 'consumer', false, null),
     ('pgqueue_message_is_large', 'consumer', false, null),
@@ -118,6 +122,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_schedule_declare', 'consumer', false, null),
     ('pgqueue_schedule_fire', 'consumer', false, null),
     ('pgqueue_schedule_prune', 'consumer', false, null),
+    -- Workers do the edits that admins asked for.  They may not ask for one, nor write who did.
+    ('pgqueue_edit_step', 'consumer', true, null),
 
     ('pgqueue_message_create_item', 'admin', false, null),
     ('pgqueue_message_lane', 'admin', false, null),
@@ -125,6 +131,10 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_cancel', 'admin', false, 1),
     ('pgqueue_message_request_cancel', 'admin', false, null),
     ('pgqueue_message_reschedule', 'admin', false, null),
+    ('pgqueue_edit_ask', 'admin', false, null),
+    ('pgqueue_edit_change', 'admin', false, null),
+    ('pgqueue_edit_stop', 'admin', false, null),
+    ('pgqueue_edit_resume', 'admin', false, null),
     ('pgqueue_queue_pause', 'admin', false, null),
     ('pgqueue_queue_resume', 'admin', false, null),
     ('pgqueue_attempt_partition', 'admin', true, null),
@@ -170,7 +180,7 @@ set local search_path = :schema, pg_temp;
 
 -- Sessions read the partitions of the history through pgqueue_attempt, whose rights count.
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
@@ -183,9 +193,10 @@ grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue
     pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
 grant select on pgqueue_queue, pgqueue_lake to pgqueue_consumer;
+grant select on pgqueue_queue, pgqueue_edit to pgqueue_consumer;
 
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
-    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_schedule, pgqueue_schedule_slot,
+    pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;

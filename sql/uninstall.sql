@@ -15,6 +15,15 @@ drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_attempt_maintain(integer, integer);
 
 -- Of today.
+drop function if exists pgqueue_edit_step(integer, text);
+drop function if exists pgqueue_edit_change(text, jsonb, bigint[]);
+drop function if exists pgqueue_edit_resume(bigint);
+drop function if exists pgqueue_edit_stop(bigint, text);
+drop function if exists pgqueue_edit_ask(text, jsonb, jsonb, text);
+drop function if exists pgqueue_edit_attempts(jsonb, bigint, bigint, integer);
+drop function if exists pgqueue_edit_messages(jsonb, bigint, bigint, integer);
+drop function if exists pgqueue_edit_check(text, jsonb, jsonb);
+drop function if exists pgqueue_attempt_error_group(text, text, text);
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
 drop function if exists pgqueue_binding_delete(text, text, text, text, text);
 drop function if exists pgqueue_binding_declare(text, text, text, text, text, integer, integer, boolean);
@@ -116,6 +125,7 @@ drop table if exists pgqueue_exchange;
 drop table if exists pgqueue_staged;
 drop table if exists pgqueue_ledger;
 drop table if exists pgqueue_lake;
+drop table if exists pgqueue_edit;
 drop table if exists pgqueue_ended;
 drop table if exists pgqueue_arrival;
 drop table if exists pgqueue_lane;

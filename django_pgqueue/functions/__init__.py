@@ -33,6 +33,16 @@ from django_pgqueue.functions.dequeue import (
     message_dequeue_in_turn,
     quarantine_dequeue,
 )
+from django_pgqueue.functions.edit import (
+    EditCount,
+    EditState,
+    edit_ask,
+    edit_count,
+    edit_resume,
+    edit_state,
+    edit_step,
+    edit_stop,
+)
 from django_pgqueue.functions.ends import (
     Success,
     message_cancellations,

@@ -33,6 +33,8 @@ class Company(NamedTuple):
     """Whether any message is parked, because a worker does not know its task."""
     misses_one: bool = False
     """Whether a worker whose session would tell that it lives has not been seen for some seconds."""
+    has_edit: bool = False
+    """Whether an edit is to be done."""
 
 
 # Whether any message is quarantined.  The order by makes PostgreSQL use pgqueue_message_alone_ix; without it, it reads
@@ -46,13 +48,17 @@ IS_PARKED = (
     "order by m.queue, m.task, m.parked_at limit 1)"
 )
 
+HAS_EDIT = (
+    "(select true from pgqueue_edit e where e.finished_at is null and e.stopped_at is null order by e.id limit 1)"
+)
+
 # pgqueue_quarantine_waits is called only if a message is quarantined: the call costs more than all the rest.
 SEEN = f"""
 with setting as materialized (select set_config('synchronous_commit', 'off', true))
 select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s, %s), o.workers, o.with_room,
        case when %s and {IS_QUARANTINED}
             then pgqueue_quarantine_waits(%s::text[], %s::text[]) else false end,
-       %s and {IS_PARKED} is not null, o.misses_one
+       %s and {IS_PARKED} is not null, o.misses_one, {HAS_EDIT} is not null
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
@@ -106,8 +112,8 @@ def worker_seen(
                 worker,
             ),
         )
-        _, others, with_room, quarantine_waits, has_parked, misses_one = cursor.fetchone()
-        return Company(1 + others, int(has_room) + with_room, quarantine_waits, has_parked, misses_one)
+        _, others, with_room, *news = cursor.fetchone()
+        return Company(1 + others, int(has_room) + with_room, *news)
 
 
 def worker_lacks(connection: Connection, worker: str, lacks: Sequence[str], refuses: Sequence[str] = ()) -> None:
@@ -148,7 +154,7 @@ def workers_deployed(connection: Connection) -> list[Deployed]:
 
 
 # One statement, so that a database in which nothing happens runs one in each IDLE_POLL_SECONDS.
-REST = """
+REST = f"""
 update pgqueue_worker w
 set seen_at = pgqueue_clock(), silent_until = pgqueue_now() + %s::bigint,
     asleep_until = case when %s::boolean then pgqueue_now() + %s::bigint end
@@ -157,11 +163,12 @@ returning pgqueue_now(), least(
     pgqueue_message_next_at(%s::text[], %s::text[], true),
     pgqueue_message_attention_at(),
     (select min(s.next_at) from pgqueue_schedule s
-     where s.paused_at is null and (not s.declared or s.name = any (%s::text[])))),
+     where s.paused_at is null and (not s.declared or s.name = any (%s::text[]))),
+    (select pgqueue_now() where {HAS_EDIT})),
     exists (select from pgqueue_worker o
             where o.tasks and o.id <> w.id and o.silent_until is null
               and o.seen_at > pgqueue_clock() - interval '1 minute')
-"""
+"""  # noqa: S608 -- our own text
 
 
 class Outlook(NamedTuple):

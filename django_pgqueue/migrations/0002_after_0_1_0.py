@@ -1,6 +1,7 @@
 """Brings a queue of 0.1.0 to the SQL of today."""
 
 from django.db import migrations, models
+from django.db.models.functions import Now
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions import sql_files
@@ -158,6 +159,37 @@ class Migration(Upgrade):
         migrations.RunSQL(WORKERS_ASKED_FOR, reverse_sql=NO_WORKERS_ASKED_FOR),
         # How far each lake has read the history.
         migrations.RunSQL(sql_files.load("pgqueue_lake", release="0.2.0"), reverse_sql="drop table pgqueue_lake"),
+        # Edits: an action for everything that matches a filter.
+        migrations.RunSQL(
+            sql_files.load("pgqueue_edit", release="0.2.0"),
+            reverse_sql="drop table pgqueue_edit",
+            state_operations=[
+                migrations.CreateModel(
+                    name="Edit",
+                    fields=[
+                        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                        ("first_id", models.BigIntegerField()),
+                        ("last_id", models.BigIntegerField()),
+                        ("position", models.BigIntegerField()),
+                        ("done", models.BigIntegerField(db_default=0)),
+                        ("asked", models.BigIntegerField(db_default=0)),
+                        ("awaiting", models.BigIntegerField(db_default=0)),
+                        ("skipped", models.BigIntegerField(db_default=0)),
+                        ("asked_at", models.DateTimeField(db_default=Now())),
+                        ("started_at", models.DateTimeField(blank=True, null=True)),
+                        ("stopped_at", models.DateTimeField(blank=True, null=True)),
+                        ("finished_at", models.DateTimeField(blank=True, null=True)),
+                        ("action", models.TextField()),
+                        ("asked_by", models.TextField()),
+                        ("stopped_by", models.TextField(blank=True, null=True)),
+                        ("error", models.TextField(blank=True, null=True)),
+                        ("filter", models.JSONField()),
+                        ("parameters", models.JSONField()),
+                    ],
+                    options={"db_table": "pgqueue_edit", "default_permissions": ("view",)},
+                ),
+            ],
+        ),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
@@ -211,4 +243,13 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_attempt_maintain", since="0.1.0"),
         ReplaceFunction("pgqueue_lake_move", since="0.1.0"),
         ReplaceFunction("pgqueue_lake_forget", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_error_group", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_check", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_messages", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_attempts", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_ask", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_stop", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_resume", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_change", since="0.1.0"),
+        ReplaceFunction("pgqueue_edit_step", since="0.1.0"),
     ]

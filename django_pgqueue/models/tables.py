@@ -222,6 +222,36 @@ class Ended(models.Model):
         return f"{self.message_id}"
 
 
+class Edit(models.Model):
+    """Edit: an action for everything that matches a filter, which workers do in steps."""
+
+    id = models.BigAutoField(primary_key=True)
+    first_id = models.BigIntegerField()
+    last_id = models.BigIntegerField()
+    position = models.BigIntegerField()
+    done = models.BigIntegerField(db_default=0)
+    asked = models.BigIntegerField(db_default=0)
+    awaiting = models.BigIntegerField(db_default=0)
+    skipped = models.BigIntegerField(db_default=0)
+    asked_at = models.DateTimeField(db_default=Now())
+    started_at = models.DateTimeField(null=True, blank=True)
+    stopped_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    action = models.TextField()
+    asked_by = models.TextField()
+    stopped_by = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error = models.TextField(null=True, blank=True)  # noqa: DJ001
+    filter = models.JSONField()
+    parameters = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_edit"
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return f"edit {self.pk}: {self.action}"
+
+
 class Schedule(models.Model):
     """Schedule: enqueues a task again and again."""
 

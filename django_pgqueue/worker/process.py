@@ -110,6 +110,7 @@ class WorkerProcess:
         hold = Hold()
         self.registration.hold = lambda name: hold.take(self.session, name)
         self.registration.on_missed = self.upkeep.gone.misses_one
+        self.registration.on_edit = self.upkeep.edits.wanted
         self.claimer = Claimer(
             settings,
             self.session,
@@ -129,7 +130,7 @@ class WorkerProcess:
             self.session,
             {
                 "heartbeats": [Heartbeats(settings, self.held), ProgressReports(self.slots.reports)],
-                "upkeep": [self.upkeep.maintenance, self.upkeep.vacuum],
+                "upkeep": [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum],
             },
         )
         self.is_started = False

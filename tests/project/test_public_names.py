@@ -28,12 +28,12 @@ django_pgqueue.backend: Call PgQueueBackend enqueue_many
 django_pgqueue.queue: Queue ReceivedMessage
 # Exchanges.
 django_pgqueue.routing: Exchange Published Route apublish declare_binding declare_exchange publish subscribe
-django_pgqueue.control: cancel pause pause_schedule release_channel repair_channels resume resume_schedule
-    run_schedule set_channel
+django_pgqueue.control: Filter cancel count_edit edit edit_state pause pause_schedule release_channel
+    repair_channels resume resume_edit resume_schedule run_schedule set_channel stop_edit
 django_pgqueue.exceptions: AttemptLost ChannelFull ChannelReleased ContentTooLarge DependencyFailed
-    DuplicateMessage HalfInstalled InvalidContent InvalidMessage InvalidPattern InvalidSchedule OutdatedQueue
-    PgQueueError Retry SlotDied TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
-django_pgqueue.models: Arrival Attempt Binding Channel Ended Exchange Lane Message Overview QueueState
+    DuplicateMessage HalfInstalled InvalidContent InvalidEdit InvalidMessage InvalidPattern InvalidSchedule
+    OutdatedQueue PgQueueError Retry SlotDied TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
+django_pgqueue.models: Arrival Attempt Binding Channel Edit Ended Exchange Lane Message Overview QueueState
     ReportError ReportHour ReportQueue Schedule Worker
 # What settings, URLs and LOGGING name.
 django_pgqueue.logs: JsonFormatter

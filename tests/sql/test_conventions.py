@@ -22,6 +22,7 @@ TABLES = (
     "pgqueue_schedule",
     "pgqueue_channel",
     "pgqueue_ended",
+    "pgqueue_edit",
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_lake",

@@ -53,6 +53,8 @@ class Registration:
         self.on_seen: Callable[[functions.Company], None] = lambda _: None
         self.on_missed: Callable[[], None] = lambda: None
         """Called when another worker has not been seen for some seconds."""
+        self.on_edit: Callable[[], None] = lambda: None
+        """Called when an edit is to be done."""
         self.hold: Callable[[str], bool] = lambda _: False
         """Returns whether the session holds the advisory lock of this name."""
         self.holds: Callable[[], bool] = lambda: False
@@ -141,6 +143,8 @@ class Registration:
         self.on_seen(company)
         if company.misses_one:
             self.on_missed()
+        if company.has_edit:
+            self.on_edit()
         if company.quarantine_waits and not self.settings.quarantine:
             self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room

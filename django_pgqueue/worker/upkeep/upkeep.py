@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue import functions
 from django_pgqueue.consumer.gone import Gone
 from django_pgqueue.consumer.parts import NOT_DUE
+from django_pgqueue.worker.upkeep.edits import Edits
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import Recycling
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
@@ -42,7 +43,8 @@ class Upkeep:
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
         self.maintenance = Maintenance(history_days=settings.history_days, lake_days=settings.lake_days)
         self.vacuum = Vacuum()
-        """Both are done in a thread of its own."""
+        self.edits = Edits(session.database)
+        """These are done in a thread of its own."""
         self.recycling = Recycling(settings, retirement)
         self.gone = Gone(session)
         self._next_settling = 0.0

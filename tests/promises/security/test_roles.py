@@ -39,6 +39,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_lane": {"consumer": WRITE},
     "pgqueue_arrival": {"consumer": WRITE},
     "pgqueue_ended": {"consumer": WRITE},
+    "pgqueue_edit": {"consumer": READ},
     "pgqueue_schedule": {"consumer": {"select", "insert", "update"}},
     "pgqueue_schedule_slot": {"consumer": WRITE},
     "pgqueue_schedule_declaration": {"consumer": WRITE},
@@ -54,6 +55,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
 """What differs from: the producer nothing, the reader select, the admin all of it."""
 RIGHTS = ("select", "insert", "update", "delete", "truncate", "references", "trigger")
 AS_OWNER = {
+    "pgqueue_edit_step",
     "pgqueue_message_create",
     "pgqueue_message_create_many",
     "pgqueue_message_create_unique",
@@ -78,6 +80,10 @@ FOR_READERS = PURE | {
     "pgqueue_backlog",
     "pgqueue_channel_room",
     "pgqueue_exchange_route",
+    "pgqueue_attempt_error_group",
+    "pgqueue_edit_attempts",
+    "pgqueue_edit_check",
+    "pgqueue_edit_messages",
     "pgqueue_attempt_fingerprint",
 }
 FUNCTIONS = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -210,3 +210,20 @@ def test_an_unavailable_table_lock_is_an_error_and_drops_nothing(day: Session, c
         drop(day, copied)
     reader.rollback()
     assert len(day.history()) == 3
+
+
+# pgqueue_attempt_error_group: errors that are one and the same
+
+
+TRACE = 'Traceback …\n  File "/srv/{where}/shop/tasks.py", line {line}, in send\n    mail()\nOSError: {text}'
+
+
+def test_errors_of_one_function_are_one_group_whatever_the_line_and_the_message(session: Session) -> None:
+    def group(text: str, **place: Any) -> str:
+        trace = TRACE.format(**{"where": "a", "line": 1, **place}, text=text)
+        return str(session.value("pgqueue_attempt_error_group", **{"class": "OSError"}, message=text, traceback=trace))
+
+    assert group("no route") == group("no disk", line=9, where="b")
+    assert group("no route") != session.value(
+        "pgqueue_attempt_error_group", **{"class": "OSError"}, message="no route", traceback=None
+    )

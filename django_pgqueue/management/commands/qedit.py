@@ -1,0 +1,155 @@
+"""``manage.py qedit``: an action for everything that matches a filter."""
+
+from __future__ import annotations
+
+import dataclasses
+import getpass
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime, parse_duration
+
+from django_pgqueue import control
+from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.management import databases
+from django_pgqueue.values.edit_filter import Filter
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from django.core.management.base import CommandParser
+
+    from django_pgqueue.functions import EditState
+
+LOOK_SECONDS = 0.5
+FLAGS = {"run_now": "--run-now", "cancel": "--cancel", "delete": "--delete", "enqueue_again": "--enqueue-again"}
+TIMES = [field.name for field in dataclasses.fields(Filter) if field.type == "dt.datetime | None"]
+TEXTS = [field.name for field in dataclasses.fields(Filter) if field.type == "str | None"]
+
+
+class Command(BaseCommand):
+    help = (
+        "Runs now, postpones, cancels, deletes, moves, prioritises or enqueues again everything that matches. It "
+        "counts first, and changes something only with --yes; then workers do it, and the command shows how far they are. "
+        "Ctrl-C leaves the edit to them: --stop stops it."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_mutually_exclusive_group(required=True)
+        for action, flag in FLAGS.items():
+            actions.add_argument(flag, dest="action", action="store_const", const=action)
+        actions.add_argument("--postpone", metavar="WHEN", help="A time, or a duration from now such as PT2H.")
+        actions.add_argument("--move", metavar="QUEUE")
+        actions.add_argument("--prioritise", metavar="PRIORITY", type=int, help="From -100 to 100.")
+        actions.add_argument("--stop", metavar="EDIT", type=int, help="Stops an edit.")
+        actions.add_argument("--resume", metavar="EDIT", type=int, help="Lets a stopped edit go on.")
+        actions.add_argument("--show", metavar="EDIT", type=int, help="Shows how far an edit is.")
+        for name in TEXTS:
+            parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TEXT")
+        for name in TIMES:
+            parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="TIME")
+        for name in ("priority_from", "priority_until"):
+            parser.add_argument(f"--{name.replace('_', '-')}", dest=name, metavar="NUMBER", type=int)
+        parser.add_argument("--argument", metavar="JSON", help="A value anywhere in the arguments.")
+        parser.add_argument("--raw", action="store_true", default=None, help="Raw messages only.")
+        parser.add_argument("--database", help="The alias of a database, where several hold a queue.")
+        parser.add_argument("--yes", action="store_true", help="Do it, and do not only count.")
+        parser.add_argument("--no-wait", action="store_true", help="Do not wait for its end.")
+
+    def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        known = databases.asked(options["database"])
+        if len(known) != 1:
+            message = f"Name one of the databases with --database: {', '.join(known)}."
+            raise CommandError(message)
+        try:
+            with databases.with_its_queue(known[0]):
+                self._edit(known[0], options)
+        except PgQueueError as error:
+            raise CommandError(error) from error
+
+    def _edit(self, database: str, options: dict[str, Any]) -> None:
+        for name, change in (("stop", control.stop_edit), ("resume", control.resume_edit)):
+            if options[name] is not None and not change(options[name], database=database):
+                message = f"Edit {options[name]} has ended, was {name}ped before, or is not stopped, or does not exist."
+                raise CommandError(message.replace("resumeped", "resumed"))
+        existing = next((options[name] for name in ("stop", "resume", "show") if options[name] is not None), None)
+        if existing is not None:
+            self.stdout.write(told(control.edit_state(existing, database=database)))
+            return
+        action, how = asked(options)
+        which = Filter(
+            **{name: options[name] for name in (*TEXTS, "priority_from", "priority_until", "raw")},
+            **{name: moment(options[name], name) for name in TIMES},
+            argument=value(options["argument"]),
+        )
+        count = control.count_edit(action, which, database=database).matches
+        noun = "ended message" if action == "enqueue_again" else "message"
+        self.stdout.write(f"{count:,} {noun}{'' if count == 1 else 's'} match now.")
+        if not options["yes"]:
+            self.stdout.write("Nothing was changed: --yes does it.")
+            return
+        edit = control.edit(action, which, **how, by=f"{getpass.getuser()} (qedit)", database=database)
+        self.stdout.write(
+            f"Edit {edit}: {action.replace('_', ' ')}. Workers do it; --show {edit} tells how far they are."
+        )
+        while not options["no_wait"]:
+            state = control.edit_state(edit, database=database)
+            if state.finished_at or state.stopped_at:
+                self.stdout.write(told(state))
+                return
+            time.sleep(LOOK_SECONDS)
+
+
+def asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the action and its parameter."""
+    if options["postpone"] is not None:
+        return "postpone", {"run_at": moment(options["postpone"], "--postpone")}
+    if options["move"] is not None:
+        return "move", {"queue": options["move"]}
+    if options["prioritise"] is not None:
+        return "prioritise", {"priority": options["prioritise"]}
+    return options["action"], {}
+
+
+def moment(text: str | None, name: str) -> dt.datetime | None:
+    """Returns a time, given as such or as a duration from now."""
+    if text is None:
+        return None
+    try:
+        found, span = parse_datetime(text), parse_duration(text)
+    except (ValueError, OverflowError):
+        found = span = None
+    if found is not None:
+        return found if timezone.is_aware(found) else timezone.make_aware(found)
+    if span is None:
+        message = f"{name} {text!r} is neither an ISO 8601 time nor a duration such as PT2H."
+        raise CommandError(message)
+    return timezone.now() + span
+
+
+def value(text: str | None) -> Any:
+    """Returns a value of JSON; what is no JSON is a text."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def told(state: EditState) -> str:
+    """Returns the sentence about an edit that has ended, was stopped, or goes on."""
+    if state.error is not None:
+        how = f"ended with an error: {state.error}"
+    elif state.finished_at is not None:
+        how = "finished"
+    else:
+        how = f"{'stopped' if state.stopped_at else 'at'} {state.fraction:.0%}"
+    counts = [f"{state.done:,} done"]
+    counts += [f"{state.asked:,} asked to stop"] if state.asked else []
+    counts += [f"{state.awaiting:,} left out, because they wait for others"] if state.awaiting else []
+    counts += [f"{state.skipped:,} not changed, because they run or need no change"] if state.skipped else []
+    return f"Edit {state.id} {how}: {', '.join(counts)}."

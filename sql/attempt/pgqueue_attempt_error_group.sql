@@ -1,0 +1,14 @@
+create or replace function pgqueue_attempt_error_group(p_class text, p_message text, p_traceback text) returns text
+language sql immutable parallel safe
+set search_path from current
+as $$
+    -- Returns the group of an error: equal for errors of one class that come from the same function of the same file,
+    -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
+    -- with its numbers, quoted texts and hexadecimal words left out.
+    select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
+        (select substring(t.place from '([^/\\"]+"), line')
+                || substring(t.place from ', in ([^\n]+)$')
+         from (select substring(right(p_traceback, 4000) from '.*(File "[^"]+", line \d+, in [^\n]+)') as place) as t),
+        regexp_replace(left(p_message, 300), '"[^"]*"|''[^'']*''|\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\M', '?', 'g'),
+        ''))), 12)
+$$;
