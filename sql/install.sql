@@ -49,6 +49,7 @@ $$;
 \ir tables/pgqueue_ended.sql
 \ir tables/pgqueue_lake.sql
 \ir tables/pgqueue_edit.sql
+\ir tables/pgqueue_rollup.sql
 
 -- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
 \ir clock/pgqueue_to_epoch.sql
@@ -118,6 +119,11 @@ $$;
 \ir attempt/pgqueue_attempt_fingerprint.sql
 \ir attempt/pgqueue_attempt_drop.sql
 \ir attempt/pgqueue_attempt_enqueue.sql
+
+-- Roll-up.  Workers add ended attempts up, by queue and task, so that figures of hours and days are there at once.
+\ir rollup/pgqueue_histogram_sum.sql
+\ir rollup/pgqueue_rollup_add.sql
+\ir rollup/pgqueue_rollup_prune.sql
 
 -- Channels.  Messages of a channel wait in lanes, so that the channel's limits hold and channels take turns.
 \ir message/pgqueue_message_lane.sql

@@ -102,6 +102,10 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_attempt_enqueue', 'consumer', false, null),
     -- Partitions belong to the owner of the table.
     ('pgqueue_attempt_maintain', 'consumer', true, null),
+    ('pgqueue_histogram_sum', 'reader', false, null),
+    ('pgqueue_histogram_sum', 'consumer', false, null),
+    ('pgqueue_rollup_add', 'consumer', false, null),
+    ('pgqueue_rollup_prune', 'consumer', false, null),
     ('pgqueue_worker_seen', 'consumer', false, null),
     ('pgqueue_worker_lacks', 'consumer', false, null),
     ('pgqueue_worker_version', 'consumer', false, null),
@@ -183,6 +187,8 @@ grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgque
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
+    pgqueue_rollup_position
     to pgqueue_reader;
 
 -- Consumers append to the history and do not rewrite it.
@@ -190,7 +196,8 @@ grant select, insert on pgqueue_attempt to pgqueue_consumer;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_consumer;
 grant select, update, delete on pgqueue_message to pgqueue_consumer;
 grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival,
-    pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration to pgqueue_consumer;
+    pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration, pgqueue_rollup, pgqueue_rollup_position
+    to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
 grant select on pgqueue_queue, pgqueue_lake to pgqueue_consumer;
 grant select on pgqueue_queue, pgqueue_edit to pgqueue_consumer;
@@ -199,6 +206,8 @@ grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueu
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
+    pgqueue_rollup_position
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 

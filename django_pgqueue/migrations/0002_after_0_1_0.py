@@ -68,6 +68,31 @@ alter table pgqueue_worker drop column is_asleep;
 """
 
 
+ROLLUP = migrations.CreateModel(
+    name="Rollup",
+    fields=[
+        ("id", models.BigAutoField(primary_key=True, serialize=False)),
+        ("starts_at", models.DateTimeField()),
+        ("minutes", models.SmallIntegerField()),
+        ("queue", models.TextField()),
+        ("task", models.TextField(blank=True, null=True)),
+        ("succeeded", models.BigIntegerField()),
+        ("deferred", models.BigIntegerField()),
+        ("retried", models.BigIntegerField()),
+        ("failed", models.BigIntegerField()),
+        ("cancelled", models.BigIntegerField()),
+        ("lost", models.BigIntegerField()),
+        ("messages", models.BigIntegerField()),
+        ("message_attempts", models.BigIntegerField()),
+        ("wait_ms", models.FloatField()),
+        ("run_ms", models.FloatField()),
+        ("wait_histogram", models.JSONField()),
+        ("run_histogram", models.JSONField()),
+    ],
+    options={"db_table": "pgqueue_rollup", "default_permissions": ()},
+)
+
+
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
@@ -252,4 +277,13 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_edit_resume", since="0.1.0"),
         ReplaceFunction("pgqueue_edit_change", since="0.1.0"),
         ReplaceFunction("pgqueue_edit_step", since="0.1.0"),
+        # The roll-up: figures of the ended attempts by queue and task.
+        migrations.RunSQL(
+            sql_files.load("pgqueue_rollup", release="0.2.0"),
+            reverse_sql="drop table pgqueue_rollup_position; drop table pgqueue_rollup;",
+            state_operations=[ROLLUP],
+        ),
+        ReplaceFunction("pgqueue_histogram_sum", since="0.1.0"),
+        ReplaceFunction("pgqueue_rollup_add", since="0.1.0"),
+        ReplaceFunction("pgqueue_rollup_prune", since="0.1.0"),
     ]

@@ -15,6 +15,7 @@ from django_pgqueue.models.tables import (
     ReportError,
     ReportHour,
     ReportQueue,
+    Rollup,
     Schedule,
     Worker,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "ReportError",
     "ReportHour",
     "ReportQueue",
+    "Rollup",
     "Schedule",
     "Worker",
 ]

@@ -351,6 +351,35 @@ class ReportHour(models.Model):
         return f"{self.hour} {self.queue} {self.task or 'raw messages'}"
 
 
+class Rollup(models.Model):
+    """Figures of five minutes or of an hour of a queue and a task.  ``pgqueue_rollup_add`` writes it."""
+
+    id = models.BigAutoField(primary_key=True)
+    starts_at = models.DateTimeField()
+    minutes = models.SmallIntegerField()
+    queue = models.TextField()
+    task = models.TextField(null=True, blank=True)  # noqa: DJ001
+    succeeded = models.BigIntegerField()
+    deferred = models.BigIntegerField()
+    retried = models.BigIntegerField()
+    failed = models.BigIntegerField()
+    cancelled = models.BigIntegerField()
+    lost = models.BigIntegerField()
+    messages = models.BigIntegerField()
+    message_attempts = models.BigIntegerField()
+    wait_ms = models.FloatField()
+    run_ms = models.FloatField()
+    wait_histogram = models.JSONField()
+    run_histogram = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_rollup"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.starts_at} {self.queue} {self.task or 'raw messages'}"
+
+
 class ReportQueue(models.Model):
     """Report on one hour of a queue: how many messages waited, and how many ran."""
 

@@ -130,7 +130,7 @@ class WorkerProcess:
             self.session,
             {
                 "heartbeats": [Heartbeats(settings, self.held), ProgressReports(self.slots.reports)],
-                "upkeep": [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum],
+                "upkeep": [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum, self.upkeep.rollup],
             },
         )
         self.is_started = False
@@ -249,6 +249,7 @@ class WorkerProcess:
         self.reporter.recorded(ends, otherwise)
         self.claimer.recorded(ends)
         self.upkeep.vacuum.jobs += len(ends)
+        self.upkeep.rollup.ended()
 
     def _retire_if_due(self) -> None:
         if self.phase.is_leaving:

@@ -9,6 +9,7 @@ import pytest
 
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 from django_pgqueue.values.histogram import bucket
+from tests.support.fixtures.admin import roll_up
 
 if TYPE_CHECKING:
     from tests.support.admin_page import Element, Page, Visitor
@@ -46,6 +47,33 @@ def charts(page: Page) -> dict[str, Element]:
 
 def titles(chart: Element) -> list[str]:
     return [title.text for title in chart.all("title")]
+
+
+def test_it_is_full_without_a_report(root: Visitor) -> None:
+    roll_up(NOON, succeeded=98, failed=2, wait_ms=10, run_ms=100)
+    roll_up(NOON, queue="mail", succeeded=100, wait_ms=1000, run_ms=100)
+    page = root.open(INSIGHTS)
+    found = figures(page)
+    assert found["finished attempts"] == "200"
+    assert found["failed"] == "1.0%"
+    assert found["waited (p95)"] == "1.01 s"
+    assert "enqueued" not in found
+    assert figures(root.open(INSIGHTS, queue="mail"))["finished attempts"] == "100"
+    assert "Nothing has ended in these hours" in root.open(INSIGHTS, queue="other").root.text
+
+
+def test_each_hour_comes_from_the_source_that_knows_more_of_it(root: Visitor) -> None:
+    hour(0, succeeded=50, messages=50)
+    roll_up(NOON, succeeded=20)
+    hour(1, succeeded=5, messages=5)
+    roll_up(NOON + dt.timedelta(hours=1), succeeded=30)
+    assert figures(root.open(INSIGHTS))["finished attempts"] == "80"
+
+
+def test_channels_are_of_the_report_alone(root: Visitor) -> None:
+    hour(0, succeeded=5, messages=5, channel="a")
+    roll_up(NOON + dt.timedelta(hours=1), succeeded=30)
+    assert figures(root.open(INSIGHTS, channel="a"))["finished attempts"] == "5"
 
 
 def test_hours_are_added_up_and_percentiles_are_those_of_all(root: Visitor) -> None:

@@ -20,7 +20,7 @@ from django_pgqueue import control, functions
 from django_pgqueue.monitoring.overview import census, counts, limits, long_transactions, throughput
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
-from tests.support.fixtures.admin import WORKER, claim, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import WORKER, claim, fail, retry, roll_up, send, sign_in, sql
 from tests.support.processes import ROOT
 from tests.support.window import ALTERNATE, BACK, Window
 
@@ -83,6 +83,23 @@ def test_the_versions_that_run_are_named_the_latest_first(noon: Clock) -> None:
     assert told()["workers"]["versions"] == {"2024.10.1": 1, "2024.9.1": 2}
 
 
+def test_the_last_hour_and_day_are_shown_by_queue_and_task(noon: Clock) -> None:
+    roll_up(noon.at - dt.timedelta(hours=5), succeeded=7, run_ms=2000)
+    roll_up(noon.at - dt.timedelta(minutes=20), succeeded=90, failed=6, wait_ms=10)
+    roll_up(noon.at - dt.timedelta(minutes=10), retried=4, wait_ms=1000)
+    send()
+    found = "\n".join(said("--tasks"))
+    assert "Wait p50 / p95, 1 h  Run p50 / p95, 1 h" in found
+    last_hour, last_day = found.split("Tasks of the last hour")[1].split("Tasks of the last day")
+    assert re.search(r"shop.tasks.send_receipt +default +100 +6 +4 +10 ms / 10 ms +\d+ ms / \d+ ms +10 s", last_hour)
+    assert re.search(r"shop.tasks.send_receipt +default +107 +6 +4 ", last_day)
+    told_of = told("--tasks")
+    [queue] = told_of["queues"]
+    assert queue["last_hour"]["ended"] == 100
+    assert [one["ended"] for one in told_of["tasks_last_day"]] == [107]
+    assert told_of["tasks_last_hour"][0]["run_p95_seconds"] == pytest.approx(0.1, rel=0.03)
+
+
 def test_queues_are_shown_in_a_table(noon: Clock) -> None:
     busy(noon)
     assert said() == [
@@ -118,6 +135,7 @@ def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
     assert queues["default"] == {
         "ready": 1, "scheduled": 1, "wait_for_others": 1, "running": 1, "expired": 0, "failed_24_hours": 1,
         "estimated": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
+        "last_hour": None,
         "no_worker": False,
     }  # fmt: skip
     assert queues["mail"]["no_worker"] is True

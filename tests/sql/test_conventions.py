@@ -27,6 +27,7 @@ TABLES = (
     "pgqueue_ledger",
     "pgqueue_lake",
     "pgqueue_report",
+    "pgqueue_rollup",
 )
 FUNCTIONS = [name for name in schema.install_order() if name not in TABLES]
 WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain", "pgqueue_attempt_drop"}

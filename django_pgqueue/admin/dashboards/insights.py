@@ -1,4 +1,4 @@
-"""Insights: the pipeline's report as charts and tables."""
+"""Insights: the roll-up of the workers and the report of the pipeline as charts and tables."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from django.core.paginator import Paginator
 from django.db.models import Max
 
 from django_pgqueue.admin.dashboards.charts import Chart, Series, count, duration, rounded_up_ms
-from django_pgqueue.admin.dashboards.report_series import MAX_ROWS, STATUSES, Figures, Total, sums
-from django_pgqueue.admin.parts import display, filters
+from django_pgqueue.admin.dashboards.report_series import MAX_ROWS, STATUSES, Figures, Total, rollups, sums
+from django_pgqueue.admin.parts import database, display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import ReportHour
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
+    from django_pgqueue.models.tables import Rollup
+
 TONES = dict(zip(STATUSES, ("green", "blue", "amber", "red", "violet", "grey"), strict=True))
 USUAL = dt.timedelta(days=7)
 
@@ -31,22 +33,36 @@ class InsightsChangeList(CappedChangeList):
 
     figures: Figures
     charts: list[Chart]
+    rolled: QuerySet[Rollup]
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         found = super().get_queryset(request, exclude_parameters)
+        self.rolled = self._chosen_rollups(request)
         if any(name.startswith("hour__range") for name in self.params):
             return found
-        newest = found.aggregate(newest=Max("hour"))["newest"]
+        ends = [each.aggregate(newest=Max("hour"))["newest"] for each in (found, self.rolled)]
+        newest = max((end for end in ends if end is not None), default=None)
         if newest is None:
             return found
-        self.notes.append("These are the last seven days of the report. Choose a range of “hour” to see others.")
+        self.notes.append("These are the last seven days. Choose a range of “hour” to see others.")
+        self.rolled = self.rolled.filter(hour__gt=newest - USUAL)
         return found.filter(hour__gt=newest - USUAL)
+
+    def _chosen_rollups(self, request: HttpRequest) -> QuerySet[Rollup]:
+        """Returns the hours of the roll-up that the filters of the page choose.  It has no channels."""
+        chosen = rollups(database.alias())
+        if filters.ChannelFilter.parameter_name in self.params:
+            return chosen.none()
+        for each in self.filter_specs:
+            narrowed = each.queryset(request, chosen)
+            chosen = chosen if narrowed is None else narrowed
+        return chosen
 
     def get_results(self, request: HttpRequest) -> None:  # noqa: ARG002 -- Django's signature
         self.paginator = Paginator([], self.list_per_page)  # type: ignore[assignment]
         self.result_list, self.result_count, self.full_result_count = [], 0, None
         self.show_full_result_count = self.show_admin_actions = self.can_show_all = self.multi_page = False
-        figures = self.figures = Figures(self.queryset, self.params.get("queue"))
+        figures = self.figures = Figures(self.queryset, self.rolled, self.params.get("queue"))
         if figures.capped:
             self.notes.append(
                 f"Only the newest {display.number(MAX_ROWS)} rows of the report are included in these sums."
@@ -57,8 +73,8 @@ class InsightsChangeList(CappedChangeList):
     def numbers(self) -> list[tuple[str, str]]:
         """The most important figures of the shown period."""
         whole = sums(total for _, total in self.figures.by_name("queue"))
-        found = [
-            ("enqueued", count(whole.counts["enqueued"])),
+        found = [("enqueued", count(whole.counts["enqueued"]))] if whole.has_enqueued else []
+        found += [
             ("finished attempts", count(whole.attempts)),
             ("failed", percentage(whole.counts["failed"], whole.counts["messages"])),
             ("attempts a message", f"{ratio(whole.counts['message_attempts'], whole.counts['messages']):.2f}"),
@@ -104,6 +120,8 @@ def charts(figures: Figures) -> list[Chart]:
     totals, levels = figures.by_step(), figures.levels()
     common: dict[str, Any] = {"steps": list(totals), "daily": figures.daily}
     each = list(totals.values())
+    enqueued = [total.counts["enqueued"] if total.has_enqueued or not total.attempts else None for total in each]
+    is_reported = any(total.has_enqueued for total in each)
 
     def levelled(name: str) -> list[float]:
         return [level[name] for level in levels.values()]
@@ -115,8 +133,8 @@ def charts(figures: Figures) -> list[Chart]:
             bars=[
                 Series(name=name, tone=TONES[name], values=[total.counts[name] for total in each]) for name in STATUSES
             ],
-            lines=[Series(name="enqueued", tone="ink", values=[total.counts["enqueued"] for total in each])],
-            note="Ended attempts by outcome, and enqueued messages.",
+            lines=[Series(name="enqueued", tone="ink", values=enqueued)] if is_reported else [],
+            note="Ended attempts by outcome, and enqueued messages where the pipeline has reported them.",
             **common,
         ),
         Chart(

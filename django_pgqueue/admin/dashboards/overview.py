@@ -24,7 +24,7 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import formatting
+from django_pgqueue.monitoring.overview import formatting, recent
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
@@ -33,10 +33,12 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
     from django_pgqueue.monitoring.overview import QueueOverview
+    from django_pgqueue.monitoring.overview.recent import Recent
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
 
 SILENT_NAMED = 5
+TASKS = 10
 HOURS = f"the last {WINDOW_HOURS} hours"
 
 
@@ -56,6 +58,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
             {"text": str(one), "url": url("message_changelist", task=one.task)} for one in found.unknown.newest
         ],
         "more_unknown": found.unknown.rest,
+        "tasks": [figures(one) for one in recent.tasks(found.at, using=alias())[:TASKS]],
         "counted": found.is_exact and all(one.is_exact for one in found.queues),
         "links": may_see(request.user, "message"),
         "history": may_see(request.user, "attempt"),
@@ -75,11 +78,25 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
         "oldest": display.span(one.count.oldest),
         "paused": one.paused and {"since": display.moment(one.paused.since), "by": one.paused.by or "somebody"},
         "no_worker": one.has_no_worker,
+        "last_hour": one.last_hour and figures(one.last_hour),
         "ready_url": url("message_changelist", status="ready", queue=name),
         "scheduled_url": url("message_changelist", status="scheduled", queue=name),
         "running_url": url("message_changelist", status="running", queue=name),
         "failed_url": url("attempt_changelist", status__exact="failed", queue=name),
         **(pictures(name, one.pulse, is_exact=is_exact) if one.pulse else {}),
+    }
+
+
+def figures(found: Recent) -> dict[str, str]:
+    return {
+        "name": display.shortened(found.task or "raw messages", 60),
+        "queue": display.shortened(found.queue, 40),
+        "ended": display.number(found.ended),
+        "failed": display.number(found.failed),
+        "again": display.number(found.again),
+        "waited": f"{display.span(found.wait_p50)} / {display.span(found.wait_p95)}",
+        "ran": f"{display.span(found.run_p50)} / {display.span(found.run_p95)}",
+        "run": display.span(found.run),
     }
 
 

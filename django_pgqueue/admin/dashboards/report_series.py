@@ -7,10 +7,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Sum
+from django.db.models import F, Sum
 from django.utils import timezone
 
-from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue
+from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue, Rollup
 from django_pgqueue.values.histogram import merged, quantile_ms
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ class Total:
     waits: list[dict[int, int]] = field(default_factory=list)
     runs: list[dict[int, int]] = field(default_factory=list)
     has_target: bool = False
+    has_enqueued: bool = False
 
     def add(self, row: dict[str, Any]) -> None:
         for name in SUMS:
             self.counts[name] += row[name] or 0
         self.has_target |= row["sla_misses"] is not None
+        self.has_enqueued |= row["enqueued"] is not None
         self.waits.append(numbers(row["wait_histogram"]))
         self.runs.append(numbers(row["run_histogram"]))
 
@@ -59,13 +61,45 @@ def numbers(histogram: Any) -> dict[int, int]:
     return {int(bucket): int(count) for bucket, count in histogram.items()}
 
 
-class Figures:
-    """Figures of the chosen rows of the report."""
+def rollups(using: str) -> QuerySet[Rollup]:
+    """Returns the hours of the roll-up, with the column by which rows of the report are chosen."""
+    return Rollup.objects.using(using).filter(minutes=60).annotate(hour=F("starts_at"))
 
-    def __init__(self, chosen: QuerySet[ReportHour], queue: str | None) -> None:
+
+def whole(reported: list[dict[str, Any]], rolled: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of each hour from the source that has counted more attempts in it; the report, if both have the
+    same.  It may have been made in the middle of an hour, and the roll-up may be younger than the history.
+    """
+    of_report, of_rollup = by_hour(reported), by_hour(rolled)
+    chosen: list[dict[str, Any]] = []
+    for hour in sorted({*of_report, *of_rollup}, reverse=True):
+        own, other = of_report.get(hour, []), of_rollup.get(hour, [])
+        if own and attempts(own) >= attempts(other):
+            chosen += own
+        else:
+            chosen += [{**row, "enqueued": None, "sla_misses": None} for row in other]
+    return chosen
+
+
+def by_hour(rows: list[dict[str, Any]]) -> dict[dt.datetime, list[dict[str, Any]]]:
+    found: dict[dt.datetime, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        found[row["hour"]].append(row)
+    return found
+
+
+def attempts(rows: list[dict[str, Any]]) -> int:
+    return sum(row[status] for row in rows for status in STATUSES)
+
+
+class Figures:
+    """Figures of the chosen rows of the report and of the roll-up."""
+
+    def __init__(self, chosen: QuerySet[ReportHour], rolled: QuerySet[Rollup], queue: str | None) -> None:
         rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
-        self.capped = len(rows) > MAX_ROWS
-        self.rows = rows[:MAX_ROWS]
+        others: list[dict[str, Any]] = list(rolled.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
+        self.capped = max(len(rows), len(others)) > MAX_ROWS
+        self.rows = whole(rows[:MAX_ROWS], others[:MAX_ROWS])
         self.using = chosen.db
         self.queue = queue
         hours = [row["hour"] for row in self.rows]
@@ -147,11 +181,12 @@ class Figures:
 
 
 def sums(totals: Iterable[Total]) -> Total:
-    whole = Total()
+    altogether = Total()
     for total in totals:
         for name in SUMS:
-            whole.counts[name] += total.counts[name]
-        whole.has_target |= total.has_target
-        whole.waits += total.waits
-        whole.runs += total.runs
-    return whole
+            altogether.counts[name] += total.counts[name]
+        altogether.has_target |= total.has_target
+        altogether.has_enqueued |= total.has_enqueued
+        altogether.waits += total.waits
+        altogether.runs += total.runs
+    return altogether

@@ -7,24 +7,30 @@ import os
 import shutil
 import sys
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connections
 
+from django_pgqueue import functions
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.distribution import install_command
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview
+from django_pgqueue.monitoring.overview import recent
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.values import names
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django.core.management.base import CommandParser
 
     from django_pgqueue.monitoring.overview import Overview
+    from django_pgqueue.monitoring.overview.recent import Recent
 
 INTERVAL_SECONDS = 2.0
 MIN_SECONDS = 0.1
@@ -47,6 +53,11 @@ class Command(BaseCommand):
         parser.add_argument(
             "--json", action="store_true", help="One JSON object for each query, each on a line of its own."
         )
+        parser.add_argument(
+            "--tasks", action="store_true",
+            help="Show also the tasks of the last hour and of the last day: how many attempts ended, and how long they "
+            "waited and ran.",
+        )  # fmt: skip
         parser.add_argument("--queue", action="append", metavar="a,b", help="Only these queues.")
         parser.add_argument(
             "--database", metavar="ALIAS", help="Alias of the database (default: that of the default backend)."
@@ -64,7 +75,7 @@ class Command(BaseCommand):
             message = f"--interval {interval:g} is not a number of seconds from {MIN_SECONDS:g} on."
             raise CommandError(message)
         on_terminal = self.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        if on_terminal and not options["once"] and not options["json"] and self._live(database, queues, options):
+        if on_terminal and not options["tasks"] and not options["once"] and not options["json"] and self._live(database, queues, options):
             return
         try:
             self._print(database, queues, options, repeat=interval is not None and not options["once"])
@@ -96,10 +107,16 @@ class Command(BaseCommand):
         encoding = getattr(self.stdout, "encoding", None)
         while True:
             found = taken(database, queues)
+            tasks = of_tasks(database, queues) if options["tasks"] else {}
             if options["json"]:
-                self.stdout.write(json.dumps(status.document(found, database=database)))
+                document = status.document(found, database=database)
+                document |= {f"tasks_last_{name}": status.recent_tasks(rows) for name, rows in tasks.items()}
+                self.stdout.write(json.dumps(document))
             else:
-                for line in status.lines(found, database=database, width=width):
+                lines = list(status.lines(found, database=database, width=width))
+                for name, rows in tasks.items():
+                    lines += status.tasks(rows, f"Tasks of the last {name}")
+                for line in lines:
                     self.stdout.write(line.encode(encoding or "utf-8", "backslashreplace").decode(encoding or "utf-8"))
             self.stdout.flush()
             if not repeat:
@@ -110,9 +127,24 @@ class Command(BaseCommand):
 
 
 def taken(database: str, queues: list[str]) -> Overview:
+    with looking(database):
+        return overview.taken(database, queues=queues or None)
+
+
+def of_tasks(database: str, queues: list[str]) -> dict[str, list[Recent]]:
+    with looking(database):
+        now = functions.now(connections[database])
+        return {
+            name: recent.tasks(now, within=within, named=queues or None, using=database)
+            for name, within in (("hour", recent.HOUR), ("day", recent.DAY))
+        }
+
+
+@contextmanager
+def looking(database: str) -> Iterator[None]:
     try:
         with databases.with_its_queue(database), overview.bounded(database):
-            return overview.taken(database, queues=queues or None)
+            yield
     except OperationalError as error:
         connections[database].close()  # the next query opens a new one
         if isinstance(error.__cause__, psycopg.errors.QueryCanceled):

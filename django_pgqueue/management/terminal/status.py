@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.monitoring.overview import Overview, QueueOverview
     from django_pgqueue.monitoring.overview.figure import Figure
+    from django_pgqueue.monitoring.overview.recent import Recent
 
 MAX_NAME = 40
 SILENT_NAMED = 5
@@ -29,6 +30,7 @@ class Column:
     cell: Callable[[QueueOverview, Overview], str]
     sacrifice: int
     """In a narrow window, the highest are dropped first; 0: never."""
+    is_wanted: Callable[[Overview], bool] = lambda _: True
 
 
 def number(figure: Figure) -> str:
@@ -42,6 +44,15 @@ def throughput(one: QueueOverview, whole: Overview) -> str:
     return shown if whole.is_exact else f"~{shown}"
 
 
+def halves(low: dt.timedelta | None, high: dt.timedelta | None) -> str:
+    """Returns a median and a 95th percentile."""
+    return NOTHING if low is None else f"{span(low)} / {span(high)}"
+
+
+def has_last_hour(whole: Overview) -> bool:
+    return any(one.last_hour for one in whole.queues)
+
+
 COLUMNS = (
     Column("Queue", lambda one, _: shortened(printable(one.name), MAX_NAME), 0),
     Column("Ready", lambda one, _: number(one.count.ready), 0),
@@ -51,6 +62,16 @@ COLUMNS = (
     Column("Failed 24 h", lambda one, _: number(one.failures.of_a_day), 3),
     Column("Ended/min", throughput, 4),
     Column("Waited", lambda one, _: span(one.pulse.latest_wait) if one.pulse else NOTHING, 6),
+    Column(
+        "Wait p50 / p95, 1 h",
+        lambda one, _: halves(one.last_hour.wait_p50, one.last_hour.wait_p95) if one.last_hour else NOTHING,
+        7, has_last_hour,
+    ),
+    Column(
+        "Run p50 / p95, 1 h",
+        lambda one, _: halves(one.last_hour.run_p50, one.last_hour.run_p95) if one.last_hour else NOTHING,
+        8, has_last_hour,
+    ),
 )
 
 
@@ -71,7 +92,7 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
 
 def columns(whole: Overview, width: int | None) -> list[Column]:
     """Returns the columns that fit."""
-    chosen = list(COLUMNS)
+    chosen = [column for column in COLUMNS if column.is_wanted(whole)]
     while width is not None and len(chosen) > 2 and len(table(rows(chosen, whole))[0]) > width:
         chosen.remove(max(chosen, key=lambda column: column.sacrifice))
     return chosen
@@ -83,6 +104,30 @@ def rows(chosen: list[Column], whole: Overview) -> list[list[str]]:
         [column.title for column in chosen],
         *([column.cell(one, whole) for column in chosen] for one in whole.queues),
     ]
+
+
+def tasks(found: list[Recent], title: str) -> Iterator[str]:
+    """Yields a table of tasks, those that ran longest altogether first."""
+    yield ""
+    yield title
+    if not found:
+        yield "  Nothing has ended, or no worker has added it up yet."
+        return
+    yield from table(
+        [
+            ["  Task", "Queue", "Ended", "Failed", "Retried", "Wait p50 / p95", "Run p50 / p95", "Ran altogether"],
+            *(
+                [
+                    f"  {shortened(printable(one.task or 'raw messages'), MAX_NAME)}",
+                    shortened(printable(one.queue), MAX_NAME),
+                    f"{one.ended:,}", f"{one.failed:,}", f"{one.again:,}",
+                    halves(one.wait_p50, one.wait_p95), halves(one.run_p50, one.run_p95), span(one.run),
+                ]
+                for one in found
+            ),
+        ],
+        left=(0, 1),
+    )  # fmt: skip
 
 
 def head(whole: Overview, database: str) -> str:
@@ -218,6 +263,23 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
     }
 
 
+def recent(one: Recent) -> dict[str, Any]:
+    return {
+        "ended": one.ended,
+        "failed": one.failed,
+        "retried": one.again,
+        "run_seconds": _seconds(one.run),
+        "wait_p50_seconds": _seconds(one.wait_p50),
+        "wait_p95_seconds": _seconds(one.wait_p95),
+        "run_p50_seconds": _seconds(one.run_p50),
+        "run_p95_seconds": _seconds(one.run_p95),
+    }
+
+
+def recent_tasks(found: list[Recent]) -> list[dict[str, Any]]:
+    return [{"task": one.task, "queue": one.queue, **recent(one)} for one in found]
+
+
 def _queue(one: QueueOverview) -> dict[str, Any]:
     count = one.count
     counted = {
@@ -235,6 +297,7 @@ def _queue(one: QueueOverview) -> dict[str, Any]:
         "oldest_ready_seconds": _seconds(count.oldest),
         "ended_a_minute": one.pulse.a_minute if one.pulse else 0.0,
         "waited_seconds": _seconds(one.pulse.latest_wait) if one.pulse else None,
+        "last_hour": one.last_hour and recent(one.last_hour),
         "paused": one.paused and {"since": one.paused.since.isoformat(), "by": one.paused.by},
         "no_worker": one.has_no_worker,
     }

@@ -9,7 +9,7 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.monitoring.overview import counts, failures, long_transactions, throughput as pulse, unknown
+from django_pgqueue.monitoring.overview import counts, failures, long_transactions, recent, throughput as pulse, unknown
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.workers import workers
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.failures import Failures
     from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
+    from django_pgqueue.monitoring.overview.recent import Recent
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.unknown import UnknownTasks
     from django_pgqueue.monitoring.overview.workers import Workers
@@ -48,6 +49,8 @@ class QueueOverview:
     failures: Failures
     pulse: Pulse | None
     """None: nothing has ended in the last hours."""
+    last_hour: Recent | None
+    """From the roll-up; None: it has nothing."""
     paused: Paused | None
     has_no_worker: bool
     """Tasks are ready, and no living worker would take them."""
@@ -84,6 +87,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
     names = set(queues) if queues else look.names | others
     shown = look.chosen(names, first=states)
     found = counts.of(shown, look, using=using)
+    last_hour = recent.queues(now, named=shown, using=using)
     service = Service.at(now, using=using)
     return Overview(
         at=now,
@@ -93,6 +97,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
                 count=found[name],
                 failures=failed[name],
                 pulse=pulses.queues.get(name),
+                last_hour=last_hour.get(name),
                 paused=states.get(name),
                 has_no_worker=found[name].tasks_are_ready and not service.serves(name),
             )

@@ -78,6 +78,7 @@ class Maintenance:
         return [
             ("the history's partitions", self._partitions),
             ("the slots of schedules", self._slots),
+            ("the roll-up", self._rollup),
             ("channels", self._channels),
             ("counts of channels", self._counts),
             ("bloated tables", self._bloat),
@@ -110,6 +111,9 @@ class Maintenance:
 
     def _slots(self, connection: psycopg.Connection[Any]) -> None:
         functions.schedule_prune(connection)
+
+    def _rollup(self, connection: psycopg.Connection[Any]) -> None:
+        self.has_more = functions.rollup_prune(connection) > 0
 
     def _channels(self, connection: psycopg.Connection[Any]) -> None:
         functions.channel_prune(connection)

@@ -51,6 +51,8 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_report_hour": {},
     "pgqueue_report_queue": {},
     "pgqueue_report_error": {},
+    "pgqueue_rollup": {"consumer": WRITE},
+    "pgqueue_rollup_position": {"consumer": WRITE},
 }
 """What differs from: the producer nothing, the reader select, the admin all of it."""
 RIGHTS = ("select", "insert", "update", "delete", "truncate", "references", "trigger")
@@ -72,6 +74,7 @@ FOR_PRODUCERS = (
     | {"pgqueue_message_lock_keys", "pgqueue_advisory_lock"}
 )
 FOR_READERS = PURE | {
+    "pgqueue_histogram_sum",
     "pgqueue_message_levels",
     "pgqueue_message_queues",
     "pgqueue_message_next_at",
