@@ -3551,7 +3551,7 @@ create table pgqueue_rollup_position (
         looked_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 )\;
 create or replace function pgqueue_histogram_sum(p_one jsonb, p_other jsonb) returns jsonb
-language sql immutable strict parallel safe
+language sql immutable parallel safe
 as $$
     -- Returns the sum of two histograms {"bucket": count}.
     select coalesce(jsonb_object_agg(s.bucket, s.times), '{}')

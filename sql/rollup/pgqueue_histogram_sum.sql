@@ -1,5 +1,5 @@
 create or replace function pgqueue_histogram_sum(p_one jsonb, p_other jsonb) returns jsonb
-language sql immutable strict parallel safe
+language sql immutable parallel safe
 as $$
     -- Returns the sum of two histograms {"bucket": count}.
     select coalesce(jsonb_object_agg(s.bucket, s.times), '{}')

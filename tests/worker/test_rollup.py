@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from django_pgqueue.models import Rollup as Figures
+from django_pgqueue.models import Rollup
 from django_pgqueue.worker.upkeep import rollup
-from django_pgqueue.worker.upkeep.rollup import Rollup
+from django_pgqueue.worker.upkeep.rollup import RollingUp
 from tests.support.site.tasks import nothing
 from tests.support.waiting import wait_until
 
@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 def test_what_a_worker_has_ended_is_in_the_figures(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollup, "EVERY_SECONDS", 0.1)
     monkeypatch.setattr(rollup, "FREE_SECONDS", 0)
-    with consume():
-        nothing.enqueue()
-        wait_until(lambda: Figures.objects.filter(minutes=60, succeeded=1).exists(), "the figures have the job")
-    assert {figure.task for figure in Figures.objects.all()} == {nothing.module_path}
+    consume()
+    nothing.enqueue()
+    wait_until(lambda: Rollup.objects.filter(minutes=60, succeeded=1).exists(), "the figures have the job")
+    assert {figure.task for figure in Rollup.objects.all()} == {nothing.module_path}
 
 
 def test_a_worker_that_has_ended_nothing_does_not_ask() -> None:
-    duty = Rollup()
+    duty = RollingUp()
     assert duty.due_at() == float("inf")
     duty.ended()
     assert rollup.EVERY_SECONDS - 5 < duty.due_at() - time.monotonic() <= rollup.EVERY_SECONDS

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
-    from django_pgqueue.models.tables import Rollup
-
 TONES = dict(zip(STATUSES, ("green", "blue", "amber", "red", "violet", "grey"), strict=True))
 USUAL = dt.timedelta(days=7)
 
@@ -33,7 +31,7 @@ class InsightsChangeList(CappedChangeList):
 
     figures: Figures
     charts: list[Chart]
-    rolled: QuerySet[Rollup]
+    rolled: QuerySet[Any]
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         found = super().get_queryset(request, exclude_parameters)
@@ -48,7 +46,7 @@ class InsightsChangeList(CappedChangeList):
         self.rolled = self.rolled.filter(hour__gt=newest - USUAL)
         return found.filter(hour__gt=newest - USUAL)
 
-    def _chosen_rollups(self, request: HttpRequest) -> QuerySet[Rollup]:
+    def _chosen_rollups(self, request: HttpRequest) -> QuerySet[Any]:
         """Returns the hours of the roll-up that the filters of the page choose.  It has no channels."""
         chosen = rollups(database.alias())
         if filters.ChannelFilter.parameter_name in self.params:

@@ -61,7 +61,7 @@ def numbers(histogram: Any) -> dict[int, int]:
     return {int(bucket): int(count) for bucket, count in histogram.items()}
 
 
-def rollups(using: str) -> QuerySet[Rollup]:
+def rollups(using: str) -> QuerySet[Any]:
     """Returns the hours of the roll-up, with the column by which rows of the report are chosen."""
     return Rollup.objects.using(using).filter(minutes=60).annotate(hour=F("starts_at"))
 
@@ -95,9 +95,9 @@ def attempts(rows: list[dict[str, Any]]) -> int:
 class Figures:
     """Figures of the chosen rows of the report and of the roll-up."""
 
-    def __init__(self, chosen: QuerySet[ReportHour], rolled: QuerySet[Rollup], queue: str | None) -> None:
+    def __init__(self, chosen: QuerySet[ReportHour], rolled: QuerySet[Any], queue: str | None) -> None:
         rows: list[dict[str, Any]] = list(chosen.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
-        others: list[dict[str, Any]] = list(rolled.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])  # type: ignore[arg-type]
+        others: list[dict[str, Any]] = list(rolled.order_by("-hour", "-pk").values()[: MAX_ROWS + 1])
         self.capped = max(len(rows), len(others)) > MAX_ROWS
         self.rows = whole(rows[:MAX_ROWS], others[:MAX_ROWS])
         self.using = chosen.db

@@ -75,7 +75,13 @@ class Command(BaseCommand):
             message = f"--interval {interval:g} is not a number of seconds from {MIN_SECONDS:g} on."
             raise CommandError(message)
         on_terminal = self.stdout.isatty() and os.environ.get("TERM") != "dumb"
-        if on_terminal and not options["tasks"] and not options["once"] and not options["json"] and self._live(database, queues, options):
+        if (
+            on_terminal
+            and not options["tasks"]
+            and not options["once"]
+            and not options["json"]
+            and self._live(database, queues, options)
+        ):
             return
         try:
             self._print(database, queues, options, repeat=interval is not None and not options["once"])

@@ -65,12 +65,14 @@ COLUMNS = (
     Column(
         "Wait p50 / p95, 1 h",
         lambda one, _: halves(one.last_hour.wait_p50, one.last_hour.wait_p95) if one.last_hour else NOTHING,
-        7, has_last_hour,
+        7,
+        has_last_hour,
     ),
     Column(
         "Run p50 / p95, 1 h",
         lambda one, _: halves(one.last_hour.run_p50, one.last_hour.run_p95) if one.last_hour else NOTHING,
-        8, has_last_hour,
+        8,
+        has_last_hour,
     ),
 )
 

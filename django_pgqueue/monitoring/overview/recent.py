@@ -1,4 +1,4 @@
-"""What has ended lately, by queue or by task, and how long it waited and ran: from the roll-up that workers keep."""
+"""Figures of the last hour or day, by queue or by task, from the roll-up that workers keep."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ with chosen as materialized (
       and (%(queues)s::text[] is null or r.queue = any (%(queues)s::text[]))
 ),
 total as (
-    select c.queue, {task} as task, sum(c.succeeded + c.deferred + c.retried + c.failed + c.cancelled + c.lost) as ended,
+    select c.queue, {task} as task,
+           sum(c.succeeded + c.deferred + c.retried + c.failed + c.cancelled + c.lost) as ended,
            sum(c.failed) as failed, sum(c.retried + c.lost) as again, sum(c.run_ms) as run_ms
     from chosen c group by 1, 2 order by {order} limit %(listed)s
 ),
@@ -82,28 +83,27 @@ def queues(
     now: dt.datetime, *, within: dt.timedelta = HOUR, named: Iterable[str] | None = None, using: str
 ) -> dict[str, Recent]:
     """Returns the figures of each of the queues, or of those with the most attempts."""
-    return {one.queue: one for one in _read(BY_QUEUE, now, within, named, using)}
+    return {one.queue: one for one in _read(BY_QUEUE, now, within, named, using=using)}
 
 
 def tasks(
     now: dt.datetime, *, within: dt.timedelta = HOUR, named: Iterable[str] | None = None, using: str
 ) -> list[Recent]:
     """Returns the figures of the tasks of each queue, those that ran longest altogether first."""
-    return _read(BY_TASK, now, within, named, using)
+    return _read(BY_TASK, now, within, named, using=using)
 
 
-def _read(
-    sql: str, now: dt.datetime, within: dt.timedelta, named: Iterable[str] | None, using: str
-) -> list[Recent]:
+def _read(sql: str, now: dt.datetime, within: dt.timedelta, named: Iterable[str] | None, *, using: str) -> list[Recent]:
     asked: dict[str, Any] = {
         "minutes": 5 if within <= HOUR else 60, "since": now - within, "until": now,
         "queues": None if named is None else list(named), "listed": LISTED,
     }  # fmt: skip
-    return [_recent(*row) for row in queries.rows(sql, asked, using=using, settings=FEW_ROWS)]
+    return [_recent(row) for row in queries.rows(sql, asked, using=using, settings=FEW_ROWS)]
 
 
-def _recent(queue: str, task: str | None, ended: int, failed: int, again: int, run_ms: float, *buckets: int) -> Recent:
-    wait_p50, wait_p95, run_p50, run_p95 = (_span(bucket) for bucket in buckets)
+def _recent(row: tuple[Any, ...]) -> Recent:
+    queue, task, ended, failed, again, run_ms, *buckets = row
+    wait_p50, wait_p95, run_p50, run_p95 = map(_span, buckets)
     return Recent(
         queue=queue, task=task, ended=int(ended), failed=int(failed), again=int(again),
         run=dt.timedelta(milliseconds=min(run_ms, 1e14)),

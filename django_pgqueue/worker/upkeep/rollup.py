@@ -21,7 +21,7 @@ MAX_STEPS, PAUSE_SECONDS = 10, 1.0
 """A worker that has a long history to add up pauses after so many steps, each a transaction of its own."""
 
 
-class Rollup:
+class RollingUp:
     """Runs in the thread of a ``Background``.  The process's thread says that something has ended."""
 
     name = "roll-up"

@@ -11,7 +11,7 @@ from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.worker.upkeep.edits import Edits
 from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from django_pgqueue.worker.upkeep.recycling import Recycling
-from django_pgqueue.worker.upkeep.rollup import Rollup
+from django_pgqueue.worker.upkeep.rollup import RollingUp
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from django_pgqueue.worker.upkeep.vacuum import Vacuum
 
@@ -44,7 +44,7 @@ class Upkeep:
         self.scheduler = Scheduler(session.database, worker=session.consumer, off=settings.burst)
         self.maintenance = Maintenance(history_days=settings.history_days, lake_days=settings.lake_days)
         self.vacuum = Vacuum()
-        self.rollup = Rollup()
+        self.rollup = RollingUp()
         self.edits = Edits(session.database)
         """These four are done in a thread of their own."""
         self.recycling = Recycling(settings, retirement)

@@ -54,7 +54,13 @@ def at_noon(session: Session) -> Session:
 
 
 def test_attempts_are_counted_by_queue_task_hour_and_five_minutes(at_noon: Session) -> None:
-    for minute, queue, task in [(0, "mail", "a"), (1, "mail", "a"), (7, "mail", "a"), (7, "mail", None), (90, "b", "a")]:
+    for minute, queue, task in [
+        (0, "mail", "a"),
+        (1, "mail", "a"),
+        (7, "mail", "a"),
+        (7, "mail", None),
+        (90, "b", "a"),
+    ]:
         at_noon.set_clock(NOON + minute * MINUTE_MS)
         at_noon.create(queue=queue, task=task, dequeue_at=0)
         at_noon.value("pgqueue_message_complete", **token(at_noon.take(queues=[queue], tasks=task is not None)))
@@ -191,4 +197,3 @@ def test_tables_that_were_restored_into_another_cluster_are_counted_from_then_on
 def test_a_number_out_of_range_is_refused(session: Session, parameters: dict[str, int]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=re.escape("p_most is")):
         add(session, **parameters)
-
