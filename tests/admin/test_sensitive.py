@@ -76,7 +76,8 @@ def ended(pk: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "call", [{"args": [12, SECRET]}, {"args": [12], "kwargs": {"card": SECRET}}, {"kwargs": {"card": [SECRET]}}]
+    "call",
+    [{"args": [12, SECRET]}, {"args": [12], "kwargs": {"card": SECRET}}, {"kwargs": {"card": [SECRET], "amount": 1}}],
 )
 def test_an_argument_is_hidden_however_it_is_given(root: Visitor, bank: ModuleType, call: dict[str, Any]) -> None:
     pk = int(bank.pay.enqueue(*call.get("args", ()), **call.get("kwargs", {})).id)
