@@ -20,7 +20,7 @@ from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMess
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
 from django_pgqueue.values import edit_filter, names, times
-from django_pgqueue.values.edit_filter import Filter  # noqa: TC001 -- its users import it from here
+from django_pgqueue.values.edit_filter import Filter as Filter  # noqa: PLC0414, TC001 -- a public name
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -151,11 +151,11 @@ def edit(
     by: str | None = None,
     database: str | None = None,
 ) -> int:
-    """Asks for an edit: an action for everything that matches a filter (``which``), which workers do.
+    """Asks for an edit: an action for everything that matches a filter, which workers do.
 
-    Actions: "run_now", "postpone" (``run_at``), "cancel", "delete", "move" (``queue``), "prioritise" (``priority``), and
-    "enqueue_again", which takes messages of the history.  ``by``: who asks, shown in the admin.  Returns the id of the
-    edit, for ``edit_state``, ``stop_edit`` and ``resume_edit``.
+    Actions: "run_now", "postpone" (``run_at``), "cancel", "delete", "move" (``queue``), "prioritise" (``priority``),
+    and "enqueue_again", which takes messages of the history.  ``by``: who asks, shown in the admin.  Returns the id of
+    the edit, for ``edit_state``, ``stop_edit`` and ``resume_edit``.
 
     >>> edit("cancel", Filter(queue="bulk", task="shop.tasks.send_mail"), by="Ada")  # doctest: +SKIP
     17

@@ -3,6 +3,7 @@
 from django_pgqueue.admin.attempt.admin import AttemptAdmin
 from django_pgqueue.admin.dashboards.insights import InsightsAdmin
 from django_pgqueue.admin.dashboards.overview import OverviewAdmin
+from django_pgqueue.admin.edit.admin import EditAdmin
 from django_pgqueue.admin.message.admin import MessageAdmin
 from django_pgqueue.admin.settings.binding import BindingAdmin
 from django_pgqueue.admin.settings.channel import ChannelAdmin
@@ -15,6 +16,7 @@ __all__ = [
     "AttemptAdmin",
     "BindingAdmin",
     "ChannelAdmin",
+    "EditAdmin",
     "ExchangeAdmin",
     "InsightsAdmin",
     "MessageAdmin",

@@ -51,10 +51,10 @@ def edit_ask(
         return int(cursor.fetchone()[0])
 
 
-def edit_step(connection: Connection, *, version: str | None = None) -> int | None:
-    """Does a part of an edit, and returns its id.  None: there is none that no other worker does."""
+def edit_step(connection: Connection, *, limit: int = 1000, version: str | None = None) -> int | None:
+    """Looks at so many ids for an edit, and returns the edit's.  None: there is none that no other worker does."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_edit_step(p_version => %s)", (version,))
+        cursor.execute("select pgqueue_edit_step(%s, %s)", (limit, version))
         found = cursor.fetchone()[0]
         return None if found is None else int(found)
 

@@ -105,9 +105,7 @@ def _check(name: str, value: Any, is_right: bool, must_be: str) -> None:
         raise InvalidEdit(message)
 
 
-def parameters(
-    action: str, *, run_at: dt.datetime | None, queue: str | None, priority: int | None
-) -> dict[str, str | int]:
+def parameters(action: str, *, run_at: Any, queue: str | None, priority: Any) -> dict[str, str | int]:
     """Returns the parameters of an edit for the SQL functions.  Raises ``InvalidEdit`` for those that are not its own.
 
     >>> parameters("move", run_at=None, queue="bulk", priority=None)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue import control
 from django_pgqueue.models import Attempt, Message
 from tests.admin import axe
 from tests.admin.test_browser import NARROW, OVERVIEW, WIDE, chromium, page, queue
 from tests.admin.test_channel import CHANNELS
+from tests.admin.test_edits import EDITS
 from tests.admin.test_schedule import QUEUES, SCHEDULES
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS
 
@@ -33,6 +35,8 @@ def lists() -> list[str]:
         ATTEMPTS,
         f"{ATTEMPTS}errors/",
         f"{ATTEMPTS}again/",
+        EDITS,
+        f"{MESSAGES}edit/?queue=mail",
         WORKERS,
         QUEUES,
         SCHEDULES,
@@ -50,7 +54,8 @@ def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
     slow, running, waits = (Message.objects.get(queue=name).pk for name in ("slow", "long", "batch"))
     failed = Attempt.objects.get(status="failed").pk
     messages = [f"{MESSAGES}{pk}/change/" for pk in (ready, slow, running, waits)]
-    pages = [*lists(), *messages, f"{ATTEMPTS}{failed}/change/"]
+    edit = control.edit("move", control.Filter(queue="mail", task_contains="send"), queue="slow", by="Ada")
+    pages = [*lists(), *messages, f"{EDITS}{edit}/change/", f"{ATTEMPTS}{failed}/change/"]
     found = {}
     for url in pages:
         page.open(url)

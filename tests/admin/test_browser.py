@@ -19,6 +19,7 @@ from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.test_channel import CHANNELS
+from tests.admin.test_edits import EDITS
 from tests.admin.test_exchange import BINDINGS, ORDERS
 from tests.admin.test_insights import INSIGHTS, NOON, hour
 from tests.admin.test_schedule import QUEUES, SCHEDULES, by_hand, url as url_of
@@ -343,3 +344,14 @@ def width(page: browser.Page) -> int:
     found = int(page.driver.execute_script("return document.documentElement.scrollWidth"))
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
+
+
+def test_the_page_of_an_edit_follows_it_to_its_end(page: browser.Page) -> None:
+    for _ in range(3):
+        send(queue="bulk")
+    edit = control.edit("cancel", control.Filter(queue="bulk"), by="Ada")
+    page.open(f"{EDITS}{edit}/change/")
+    page.shows("waits", "0 done", "queue bulk", "Ada")
+    while functions.edit_step(connection) is not None:
+        pass
+    page.shows("finished", "3 done")

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
-from django_pgqueue.models import Attempt, Binding, Channel, Exchange, Message, QueueState, Schedule
+from django_pgqueue.models import Attempt, Binding, Channel, Edit, Exchange, Message, QueueState, Schedule
 from tests.admin.test_schedule import GIVEN, by_hand
 from tests.support.fixtures.admin import (
     ATTEMPTS,
@@ -43,6 +43,7 @@ WRITTEN_BY_WORKERS = {"message": MESSAGES, "attempt": ATTEMPTS, "worker": WORKER
 PAGES = [
     "overview/", "overview/live/", "message/", "message/{message}/change/", "message/{message}/history/",
     "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/again/", "worker/", "worker/worker-1/change/",
+    "edit/", "edit/{edit}/change/", "edit/{edit}/live/",
     "reporthour/", "schedule/", "schedule/daily/change/", "queuestate/", "queuestate/going/change/",
     "channel/", "channel/acme/change/", "exchange/", "exchange/orders/change/?routing_key=x",
     "binding/", "binding/{binding}/change/",
@@ -98,6 +99,9 @@ DEEDS = {
     "a whole list is enqueued again": Deed(
         "attempt/again/", ALL_OF_A_LIST, "view_attempt run_message", None, about="message"
     ),
+    "everything that matches is cancelled": Deed(
+        "message/edit/", {"confirmed": "yes", "action": "cancel"}, "view_message cancel_message", None, about="edit"
+    ),
     "a schedule is added": Deed("schedule/add/", GIVEN, "add_schedule", GIVEN["name"]),
     "a schedule is changed": Deed("schedule/daily/change/", GIVEN, "change_schedule see_content", "daily"),
     "a schedule is deleted": Deed("schedule/daily/delete/", DELETE, "delete_schedule", "daily"),
@@ -136,7 +140,13 @@ def keys(db: None) -> Keys:
     send(queue="other")
     complete(claim("other")[0])
     message = send(delay_ms=HOUR_MS)
-    return {"message": str(message), "attempt": str(Attempt.objects.get().pk), "binding": str(binding)}
+    edit = control.edit("delete", control.Filter(queue="nobody's"))
+    return {
+        "edit": str(edit),
+        "message": str(message),
+        "attempt": str(Attempt.objects.get().pk),
+        "binding": str(binding),
+    }
 
 
 def everybody_else(lacked: str) -> Visitor:
@@ -170,7 +180,7 @@ def state() -> list[Any]:
     return [
         *(
             list(model.objects.order_by("pk").values_list())
-            for model in (Message, Attempt, Schedule, Exchange, Binding)
+            for model in (Message, Attempt, Edit, Schedule, Exchange, Binding)
         ),
         *Channel.objects.order_by("pk").values_list("pk", "max_concurrency", "released_at"),
         *QueueState.objects.order_by("pk").values_list("pk", "paused_at"),
@@ -233,7 +243,7 @@ def test_the_index_offers_change_only_where_a_change_is_possible(root: Visitor, 
     def linked(kind: str) -> set[str]:
         return {link.attributes["href"].split("/")[3] for link in index.all("a", class_=kind)}
 
-    assert linked("viewlink") == {"attempt", "exchange", "overview", "reporthour", "worker"}
+    assert linked("viewlink") == {"attempt", "edit", "exchange", "overview", "reporthour", "worker"}
     assert linked("changelink") == {"binding", "channel", "message", "queuestate", "schedule"}
 
 

@@ -11,8 +11,10 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import path, reverse
 
 from django_pgqueue import functions
+from django_pgqueue.admin.edit import ask_page
 from django_pgqueue.admin.message import change_page
 from django_pgqueue.admin.message.awaited import Awaited
 from django_pgqueue.admin.message.change_page import Detail, MessageForm
@@ -62,6 +64,7 @@ class PostponeForm(forms.Form):
 class MessageAdmin(ReadOnlyAdmin):
     form = MessageForm
     change_form_template = "admin/django_pgqueue/message/change_form.html"
+    change_list_template = "admin/django_pgqueue/message/change_list.html"
     list_filter = (
         filters.StatusFilter,
         filters.MessageQueueFilter,
@@ -73,6 +76,16 @@ class MessageAdmin(ReadOnlyAdmin):
     search_fields = ("id", "task")
     search_help_text = "The id of a message, or a part of a task's name."
     actions = ("run_now", "postpone", "cancel")
+
+    def get_urls(self) -> list[Any]:
+        edit = self.admin_site.admin_view(lambda request: ask_page.view(self, request, DELAYS))
+        return [path("edit/", edit, name="django_pgqueue_message_edit"), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        query = request.GET.urlencode()
+        address = reverse("admin:django_pgqueue_message_edit") if ask_page.allowed(request.user) else ""
+        links = {"edit_url": f"{address}?{query}" if address and query else address}
+        return super().changelist_view(request, {**links, **(extra_context or {})})
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         moment = now(request)

@@ -32,9 +32,9 @@ TEXTS = [field.name for field in dataclasses.fields(Filter) if field.type == "st
 
 class Command(BaseCommand):
     help = (
-        "Runs now, postpones, cancels, deletes, moves, prioritises or enqueues again everything that matches. It "
-        "counts first, and changes something only with --yes; then workers do it, and the command shows how far they are. "
-        "Ctrl-C leaves the edit to them: --stop stops it."
+        "Runs now, postpones, cancels, deletes, moves, prioritises or enqueues again everything that matches. "
+        "It counts first, and changes something only with --yes; then workers do it, and the command shows how far "
+        "they are. Ctrl-C leaves the edit to them: --stop stops it."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -80,11 +80,9 @@ class Command(BaseCommand):
             self.stdout.write(told(control.edit_state(existing, database=database)))
             return
         action, how = asked(options)
-        which = Filter(
-            **{name: options[name] for name in (*TEXTS, "priority_from", "priority_until", "raw")},
-            **{name: moment(options[name], name) for name in TIMES},
-            argument=value(options["argument"]),
-        )
+        given: dict[str, Any] = {name: options[name] for name in (*TEXTS, "priority_from", "priority_until", "raw")}
+        given |= {name: moment(options[name], name) for name in TIMES}
+        which = Filter(**given, argument=value(options["argument"]))
         count = control.count_edit(action, which, database=database).matches
         noun = "ended message" if action == "enqueue_again" else "message"
         self.stdout.write(f"{count:,} {noun}{'' if count == 1 else 's'} match now.")

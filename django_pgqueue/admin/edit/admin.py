@@ -1,0 +1,187 @@
+"""Edits: a list, and a page that shows how far one is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.http import JsonResponse
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils.html import format_html
+
+from django_pgqueue import control
+from django_pgqueue.admin.edit import ask_page, criteria
+from django_pgqueue.admin.parts import actions, audit_log, display
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.models.tables import Edit
+from django_pgqueue.monitoring.overview.clamped import Moment
+
+if TYPE_CHECKING:
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
+
+TIMES = {"asked_for": "asked_at", "started": "started_at", "stopped": "stopped_at", "finished": "finished_at"}
+
+
+@admin.display(description="action")
+def action(edit: Edit) -> str:
+    words = ask_page.WORDS.get(edit.action, edit.action)
+    for name, value in edit.parameters.items():
+        words += f": {criteria.moment(value) if name == 'run_at' else value}"
+    return words
+
+
+@admin.display(description="what matches")
+def matching(edit: Edit) -> SafeString | str:
+    return display.shortened(", ".join(criteria.words(edit.filter)) or "everything", 200)
+
+
+@admin.display(description="state")
+def state(edit: Edit) -> SafeString:
+    if edit.error is not None:
+        return display.label("ended with an error", "red")
+    if edit.finished_at is not None:
+        return display.label("finished", "green")
+    if edit.stopped_at is not None:
+        return display.label("stopped", "amber")
+    return display.label("working", "blue") if edit.started_at is not None else display.label("waits", "grey")
+
+
+@admin.display(description="progress")
+def progress(edit: Edit) -> SafeString:
+    percent = percent_of(edit)
+    words = f"{percent}\N{NO-BREAK SPACE}%"
+    return format_html('<progress max="100" value="{}" aria-label="Progress">{}</progress> {}', percent, words, words)
+
+
+def percent_of(edit: Edit) -> int:
+    """Rounded down: 100 is the end."""
+    if edit.finished_at is not None and edit.error is None:
+        return 100
+    return (edit.position - edit.first_id + 1) * 100 // max(1, edit.last_id - edit.first_id + 1)
+
+
+@admin.display(description="result")
+def result(edit: Edit) -> str:
+    counts = [f"{display.number(edit.done)} done"]
+    counts += [f"{display.number(edit.asked)} asked to stop"] if edit.asked else []
+    counts += [f"{display.number(edit.awaiting)} left out: they wait for others"] if edit.awaiting else []
+    counts += [f"{display.number(edit.skipped)} not changed: they run, or need no change"] if edit.skipped else []
+    return ", ".join(counts)
+
+
+@admin.display(description="asked by")
+def asked_by(edit: Edit) -> SafeString | str:
+    return display.shortened(edit.asked_by, 60)
+
+
+@admin.display(description="stopped by")
+def stopped_by(edit: Edit) -> SafeString | str:
+    return display.shortened(edit.stopped_by, 60)
+
+
+@admin.display(description="asked at")
+def asked_at(edit: Edit) -> SafeString | str:
+    return display.moment(getattr(edit, "asked_for", None))
+
+
+@admin.display(description="started at")
+def started_at(edit: Edit) -> SafeString | str:
+    return display.moment(getattr(edit, "started", None))
+
+
+@admin.display(description="finished at")
+def finished_at(edit: Edit) -> SafeString | str:
+    return display.moment(getattr(edit, "finished", None))
+
+
+@admin.register(Edit)
+class EditAdmin(ReadOnlyAdmin):
+    change_form_template = "admin/django_pgqueue/edit/change_form.html"
+    actions = ("stop", "resume")
+
+    def get_urls(self) -> list[Any]:
+        live = self.admin_site.admin_view(self.live)
+        return [path("<int:pk>/live/", live, name="django_pgqueue_edit_live"), *super().get_urls()]
+
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:  # noqa: ARG002
+        return ("id", action, matching, state, progress, result, asked_by, asked_at)
+
+    def rows(self, request: HttpRequest) -> QuerySet[Any]:
+        found: QuerySet[Any] = self.get_queryset(request).annotate(
+            **{name: Moment(column) for name, column in TIMES.items()}
+        )
+        return found
+
+    def get_fieldsets(self, request: HttpRequest, obj: Edit | None = None) -> Any:  # noqa: ARG002
+        return [(None, {"fields": [action, matching, asked_by, asked_at, stopped_by]})]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
+        edit = context["original"]
+        is_open = edit.finished_at is None and ask_page.may(request.user, edit.action)
+        button = {"action": "resume", "words": "Resume"} if edit.stopped_at else {"action": "stop", "words": "Stop"}
+        context |= {
+            "buttons": [button] if is_open else [],
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "live": _live(edit),
+            "live_url": url("edit_live", edit.pk) if edit.finished_at is None else "",
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def live(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Returns how far an edit is, as JSON: the page of an edit asks for it again and again."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+
+        def answer() -> HttpResponse:
+            began = time.monotonic()
+            edit = self.get_object(request, str(pk))
+            if edit is None:
+                return JsonResponse({"problem": "This edit is gone."}, status=404)
+            return JsonResponse({"html": _live(edit), "took_ms": round((time.monotonic() - began) * 1000)})
+
+        return self.answered(request, answer)
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        return any(ask_page.may(request.user, one) for one in ask_page.PERMISSIONS)
+
+    @admin.action(description="Stop", permissions=["edit"])
+    def stop(self, request: HttpRequest, queryset: QuerySet[Edit]) -> HttpResponse | None:
+        by = request.user.get_username()
+        return self._change(request, queryset, "stopped", lambda pk: control.stop_edit(pk, by=by, database=alias()))
+
+    @admin.action(description="Resume", permissions=["edit"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Edit]) -> HttpResponse | None:
+        return self._change(request, queryset, "resumed", lambda pk: control.resume_edit(pk, database=alias()))
+
+    def _change(self, request: HttpRequest, queryset: QuerySet[Edit], words: str, change: Any) -> HttpResponse | None:
+        """An edit is stopped and resumed by users who may do what it does."""
+        found = list(queryset.values_list("pk", "action")[: actions.MOST])
+        done = [pk for pk, one in found if ask_page.may(request.user, one) and change(pk)]
+        if done:
+            audit_log.written(request, Edit, done, f"{words.capitalize()}.")
+            self.message_user(request, f"{actions.count(done, 'edit')} {words}.", messages.SUCCESS)
+        if len(done) < len(found):
+            passed = [pk for pk, _ in found if pk not in done]
+            why = "It has ended, is so already, or you may not do what it does."
+            text = f"Not {words}: {actions.listed(passed)}. {why}"
+            self.message_user(request, text, messages.WARNING)
+        return self.back(request)
+
+
+def _live(edit: Edit) -> str:
+    shown = {
+        "state": state(edit),
+        "progress": progress(edit),
+        "result": result(edit),
+        "error": edit.error,
+        "started": started_at(edit),
+        "finished": finished_at(edit),
+    }
+    return render_to_string("admin/django_pgqueue/edit/live.html", shown)

@@ -1,0 +1,143 @@
+"""The page that asks what to do with everything that a list of messages finds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import connections
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from django_pgqueue import control, functions
+from django_pgqueue.admin.edit import criteria
+from django_pgqueue.admin.parts import audit_log, database
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts.read_only import may_see
+from django_pgqueue.exceptions import InvalidEdit
+from django_pgqueue.models.tables import Edit
+from django_pgqueue.values.limits import MAX_NAME_BYTES
+from django_pgqueue.values.names import name_of
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Mapping
+
+    from django.http import HttpRequest, HttpResponse
+
+    from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+
+COUNT_SECONDS = 0.3
+PERMISSIONS = {
+    "run_now": "run_message",
+    "postpone": "change_message",
+    "cancel": "cancel_message",
+    "delete": "delete_message",
+    "move": "change_message",
+    "prioritise": "change_message",
+    "enqueue_again": "run_message",
+}
+WORDS = {
+    "run_now": "Run now",
+    "postpone": "Postpone",
+    "cancel": "Cancel, and ask those that run to stop",
+    "delete": "Delete, without a trace in the history",
+    "move": "Move to another queue",
+    "prioritise": "Change the priority",
+    "enqueue_again": "Enqueue again",
+}
+
+
+def may(user: Any, action: str) -> bool:
+    return bool(user.has_perm(f"django_pgqueue.{PERMISSIONS[action]}"))
+
+
+def allowed(user: Any) -> list[str]:
+    """Returns the actions on messages that the user may do."""
+    return [action for action in PERMISSIONS if action != "enqueue_again" and may(user, action)]
+
+
+class EditForm(forms.Form):
+    action = forms.ChoiceField(label="Do")
+    delay = forms.ChoiceField(label="Not before (postpone)", required=False)
+    queue = forms.CharField(label="To the queue (move)", required=False, max_length=MAX_NAME_BYTES)
+    priority = forms.IntegerField(label="Priority (-100 to 100)", required=False, min_value=-100, max_value=100)
+
+    def __init__(self, data: Any, *, actions: list[str], delays: Mapping[str, dt.timedelta]) -> None:
+        super().__init__(data)
+        self.delays = delays
+        fields: Any = self.fields
+        fields["action"].choices = [(action, WORDS[action]) for action in actions]
+        fields["delay"].choices = [("", "")] + [(delay, f"{delay} from now") for delay in delays]
+
+    def clean(self) -> None:
+        given = super().clean() or self.cleaned_data
+        needed = {"postpone": "delay", "move": "queue", "prioritise": "priority"}.get(str(given.get("action")))
+        if needed is not None and needed not in self.errors and given.get(needed) in {None, ""}:
+            self.add_error(needed, "This action needs it.")
+        if given.get("queue"):
+            try:
+                name_of("queue", given["queue"], ValidationError)
+            except ValidationError as error:
+                self.add_error("queue", error)
+
+    def parameters(self, now: dt.datetime) -> dict[str, Any]:
+        match self.cleaned_data["action"]:
+            case "postpone":
+                return {"run_at": now + self.delays[self.cleaned_data["delay"]]}
+            case "move":
+                return {"queue": self.cleaned_data["queue"]}
+            case "prioritise":
+                return {"priority": self.cleaned_data["priority"]}
+        return {}
+
+
+def view(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
+    if request.method not in {"GET", "HEAD", "POST"}:
+        return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+    if not (admin.has_view_or_change_permission(request) and allowed(request.user)):
+        raise PermissionDenied
+    return admin.answered(request, lambda: _answer(admin, request, delays))
+
+
+def _answer(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
+    back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
+    try:
+        which = criteria.of_list(admin.get_changelist_instance(request), request)
+        what = which.as_json("cancel")
+    except IncorrectLookupParameters:
+        return HttpResponseRedirect(admin.list_url())
+    except InvalidEdit as error:
+        admin.message_user(request, str(error), messages.ERROR)
+        return HttpResponseRedirect(back)
+    form = EditForm(request.POST if "confirmed" in request.POST else None, actions=allowed(request.user), delays=delays)
+    if request.method == "POST" and form.is_valid():
+        return asked(admin, request, form.cleaned_data["action"], which, back, **form.parameters(database.now(request)))
+    counted = functions.edit_count(connections[alias()], "cancel", what, seconds=COUNT_SECONDS)
+    context = {
+        **admin.admin_site.each_context(request),
+        "title": "Everything that matches",
+        "opts": admin.opts,
+        "media": admin.media,
+        "form": form,
+        "count": f"{'' if counted.is_exact else 'At least '}{number(counted.matches)}",
+        "one": counted.matches == 1 and counted.is_exact,
+        "criteria": criteria.words(what),
+        "back": back,
+    }
+    return TemplateResponse(request, "admin/django_pgqueue/edit/ask.html", context)
+
+
+def asked(
+    admin: ReadOnlyAdmin, request: HttpRequest, action: str, which: control.Filter, back: str, **how: Any
+) -> HttpResponse:
+    """Asks for an edit on behalf of the user, who may do it, and leads to its page."""
+    edit = control.edit(action, which, by=request.user.get_username(), database=alias(), **how)
+    audit_log.written(request, Edit, [edit], f"{WORDS[action]}: {', '.join(criteria.words(which.as_json(action)))}")
+    text = f"Edit {edit} begins as soon as a worker sees it, within some seconds."
+    admin.message_user(request, text, messages.SUCCESS)
+    return HttpResponseRedirect(url("edit_change", edit) if may_see(request.user, "edit") else back)

@@ -1,0 +1,132 @@
+"""Everything that a list of messages finds is changed by an edit, which has a page of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.control import Filter, edit, edit_state
+from django_pgqueue.models import Edit, Message
+from tests.support.admin_page import Page
+from tests.support.fixtures.admin import MESSAGES, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.admin_page import Visitor
+
+    LogIn = Callable[..., Visitor]
+
+ASK = f"{MESSAGES}edit/"
+EDITS = "/admin/django_pgqueue/edit/"
+HOUR_MS = 3_600_000
+
+
+def work() -> None:
+    while functions.edit_step(connection) is not None:
+        pass
+
+
+def post(visitor: Visitor, query: str, **data: Any) -> Page:
+    return Page(visitor.client.post(f"{ASK}?{query}", {"confirmed": "1", **data}, follow=True))
+
+
+class TestAsking:
+    def test_what_the_list_finds_is_cancelled_by_an_edit_with_a_name_and_a_result(self, root: Visitor) -> None:
+        for queue in ("bulk", "bulk", "mail"):
+            send(queue=queue)
+        page = root.open(ASK, queue="bulk", status="ready")
+        assert "2 messages match now, by queue bulk, status ready." in page.root.text
+        page = post(root, "queue=bulk&status=ready", action="cancel")
+        asked = Edit.objects.get()
+        assert page.said == [f"Edit {asked.pk} begins as soon as a worker sees it, within some seconds."]
+        assert (asked.action, asked.asked_by, asked.filter) == ("cancel", "root", {"queue": "bulk", "status": "ready"})
+        work()
+        page = root.open(f"{EDITS}{asked.pk}/change/")
+        assert "finished" in page.root.text
+        assert "2 done" in page.root.text
+        assert Message.objects.get().queue == "mail"
+        assert LogEntry.objects.get().change_message.startswith("Cancel, and ask those that run to stop: ")
+
+    @pytest.mark.parametrize(
+        ("query", "which"),
+        [
+            ("", {}),
+            ("task=(raw)", {"raw": True}),
+            ("task=shop.tasks.send&channel=acme", {"task": "shop.tasks.send", "channel": "acme"}),
+            ("q=send", {"task_contains": "send"}),
+            ("created_at__range__gte_0=1970-01-02", {"created_from": 86_400_000}),
+            ("dequeue_at__range__lte_0=1970-01-02&dequeue_at__range__lte_1=00:00:00", {"run_at_until": 86_400_000}),
+        ],
+    )
+    def test_the_filters_of_the_list_are_those_of_the_edit(
+        self, root: Visitor, query: str, which: dict[str, Any]
+    ) -> None:
+        post(root, query, action="prioritise", priority="7")
+        found = Edit.objects.get()
+        assert (found.filter, found.parameters) == (which, {"priority": 7})
+
+    def test_a_search_by_id_and_an_unknown_filter_are_no_edit(self, root: Visitor) -> None:
+        assert "finds one message" in root.open(ASK, q="7").said[0]
+        assert "has no filter" in root.open(ASK, content__args="7").said[0]
+        assert not Edit.objects.exists()
+
+    def test_an_action_without_its_parameter_is_asked_for_it(self, root: Visitor) -> None:
+        send()
+        for action in ("move", "prioritise", "postpone"):
+            page = post(root, "", action=action)
+            assert "This action needs it." in page.root.text
+        assert not Edit.objects.exists()
+        post(root, "", action="postpone", delay="1 hour")
+        post(root, "", action="move", queue="slow")
+        work()
+        assert Message.objects.get().queue == "slow"
+
+    def test_a_user_does_only_what_the_permissions_allow(self, visitor: LogIn) -> None:
+        canceller = visitor("view_message", "cancel_message")
+        assert [one.text for one in canceller.open(ASK).root.one("select", name="action").all("option")] == [
+            "Cancel, and ask those that run to stop"
+        ]
+        post(canceller, "", action="delete")
+        assert not Edit.objects.exists()
+        post(canceller, "", action="cancel")
+        assert Edit.objects.get().action == "cancel"
+        reader = visitor("view_message")
+        assert reader.client.get(ASK).status_code == 403
+        assert "Everything that matches" not in reader.open(MESSAGES).root.text
+
+
+class TestPage:
+    def test_it_is_stopped_and_resumed_by_who_may_do_it(self, root: Visitor, visitor: LogIn) -> None:
+        send()
+        asked = edit("cancel", Filter())
+        reader = visitor("view_edit", "run_message")
+        assert reader.open(f"{EDITS}{asked}/change/").buttons == []
+        assert reader.act(EDITS, "stop", [asked]).said[0].startswith(f"Not stopped: {asked}.")
+        page = root.press(root.open(f"{EDITS}{asked}/change/"), "Stop")
+        assert page.said == ["1 edit stopped."]
+        work()
+        assert Message.objects.exists()
+        root.press(page, "Resume")
+        work()
+        assert (edit_state(asked).done, Message.objects.exists()) == (1, False)
+
+    def test_it_tells_how_far_it_is_without_a_reload(self, root: Visitor, visitor: LogIn) -> None:
+        for _ in range(4):
+            send()
+        asked = edit("cancel", Filter())
+        functions.edit_step(connection, limit=2)
+        told = root.client.get(f"{EDITS}{asked}/live/").json()
+        assert 'value="50"' in told["html"]
+        assert "2 done" in told["html"]
+        assert root.client.get(f"{EDITS}999/live/").status_code == 404
+        assert visitor("view_message").client.get(f"{EDITS}{asked}/live/").status_code == 403
+
+    def test_the_list_names_what_matches_and_who_asked(self, root: Visitor) -> None:
+        edit("postpone", Filter(queue="<b>"), run_at=functions.now(connection), by="<i>Ada")
+        [row] = root.open(EDITS).rows
+        assert (row["what matches"], row["asked by"], row["state"]) == ("queue <b>", "<i>Ada", "waits")
