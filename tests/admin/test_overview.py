@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -16,7 +17,7 @@ from django_pgqueue.monitoring.overview import census, counts, limits, long_tran
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.address import conninfo
 from tests.support.admin_page import Page
-from tests.support.fixtures.admin import NOON, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import NOON, TASK, claim, complete, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +160,29 @@ def test_workers_are_busy_idle_or_silent(root: Visitor, clock: Clock) -> None:
     page = root.open(OVERVIEW)
     assert "1 busy, 1 idle, 1 of 7 slots in use" in page.root.text
     [warning] = page.root.one("ul", class_="pgqueue-warnings").all("li")
-    assert warning.text == "Worker gone <b> has not renewed its row for 10 min: it died, or cannot reach the database."
+    assert (
+        warning.text
+        == "Worker gone <b> has not renewed its row for 10 min: it died, or cannot reach the database. Worker"
+    )
+    table = page.root.one("table", class_="pgqueue-workers-table")
+    assert [[cell.text for cell in row.all("td")] for row in table.one("tbody").all("tr")] == [
+        ["all queues", "1 of 3", f"{TASK} 0 ms", "-"], ["all queues", "0 of 4", "idle", "-"],
+    ]  # fmt: skip
+
+
+def test_what_is_wrong_stands_first_and_leads_on(root: Visitor, visitor: Callable[..., Visitor]) -> None:
+    sign_in(queues=["reports"])
+    ready = send(queue="mail")
+    send(queue="reports")
+    control.pause("reports", by="Ada")
+    [mail, reports] = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
+    assert mail.text == "No worker serves the queue mail: 1 message is ready. Messages"
+    assert root.open(mail.one("a").attributes["href"]).ids == [ready]
+    assert reports.text == "The queue reports has been paused for 0 ms by Ada: 1 message is ready. Queues Resume"
+    assert reports.one("input", name="queue").attributes["value"] == "reports"
+    seen = visitor("view_overview").open(OVERVIEW).root.one("ul", class_="pgqueue-warnings")
+    assert "No worker serves the queue mail" in seen.text
+    assert seen.all("a") == seen.all("button") == []
 
 
 def test_a_listener_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -> None:
@@ -205,7 +228,8 @@ def test_a_table_that_is_too_large_is_a_warning(root: Visitor, monkeypatch: pyte
     monkeypatch.setattr(bloat, "LARGE_BYTES", -1)
     monkeypatch.setattr(bloat, "MAX_INDEX_BYTES_A_ROW", -1)
     warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
-    assert "pgqueue_message_ready_ix takes " in " ".join(warning.text for warning in warnings)
+    [text] = [warning.text for warning in warnings if " takes " in warning.text]
+    assert re.search(r"^pgqueue_\w+ takes .*, and \d+ more tables and indexes are too large.", text)
 
 
 class TestChannels:

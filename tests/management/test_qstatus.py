@@ -104,6 +104,7 @@ def test_queues_are_shown_in_a_table(noon: Clock) -> None:
     assert said() == [
         "default at 2026-01-09 12:10:30 (UTC)",
         "Workers: 1 busy, 1 idle, 1 of 7 slots in use; 1 listening for raw messages",
+        "! No worker serves the queue mail: 1 message is ready.",
         "! Worker gone has not renewed its row for 10 min: it died, or cannot reach the database.",
         "",
         "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
@@ -131,6 +132,7 @@ def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
     busy(noon)
     found = told()
     queues = {queue.pop("name"): queue for queue in found.pop("queues")}
+    assert [alert["kind"] for alert in found.pop("alerts")] == ["no-worker", "silent"]
     assert queues["default"] == {
         "ready": 1, "scheduled": 1, "wait_for_others": 1, "running": 1, "expired": 0, "failed_24_hours": 1,
         "estimated": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
@@ -208,7 +210,7 @@ def test_a_narrow_terminal_leaves_columns_out(noon: Clock, monkeypatch: pytest.M
 
     out = Terminal()
     call_command("qstatus", "--once", stdout=out, no_color=True)
-    assert out.getvalue().splitlines()[4] == "Queue    Ready  Oldest  Running"
+    assert out.getvalue().splitlines()[5] == "Queue    Ready  Oldest  Running"
 
 
 def test_names_cannot_steer_a_terminal(noon: Clock) -> None:

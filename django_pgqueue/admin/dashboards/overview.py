@@ -24,7 +24,7 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import formatting, recent
+from django_pgqueue.monitoring.overview import alerts, formatting, recent
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
     from django_pgqueue.monitoring.overview import QueueOverview
+    from django_pgqueue.monitoring.overview.alerts import Alert
     from django_pgqueue.monitoring.overview.recent import Recent
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
 
-SILENT_NAMED = 5
+RUNS = 3
 TASKS = 10
 HOURS = f"the last {WINDOW_HOURS} hours"
 
@@ -52,19 +53,34 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "hours": HOURS,
         "workers": workers(found.workers),
         "schedules": schedules(found) if may_see(request.user, "schedule") else [],
-        "pinned": found.pinned,
-        "bloated": found.bloated,
-        "unknown": [
-            {"text": str(one), "url": url("message_changelist", task=one.task)} for one in found.unknown.newest
-        ],
-        "more_unknown": found.unknown.rest,
+        "alerts": [alert(one, request) for one in alerts.of(found)],
         "tasks": [figures(one) for one in recent.tasks(found.at, using=alias())[:TASKS]],
         "counted": found.is_exact and all(one.is_exact for one in found.queues),
         "links": may_see(request.user, "message"),
+        "may_see_workers": may_see(request.user, "worker"),
         "history": may_see(request.user, "attempt"),
         "may_pause": bool(request.user.has_perm("django_pgqueue.change_queuestate")),
         "act_url": url("overview_act"),
     }
+
+
+PAGES = {
+    "message": ("message", "message_changelist", "Messages"),
+    "attempt": ("attempt", "attempt_changelist", "Failed attempts"),
+    "worker": ("worker", "worker_changelist", "Workers"),
+    "queue": ("queuestate", "queuestate_changelist", "Queues"),
+}
+
+
+def alert(one: Alert, request: HttpRequest) -> dict[str, Any]:
+    """Returns an alert with its link, or with its button, for those who may use it."""
+    found: dict[str, Any] = {"kind": one.kind, "text": one.text, "resume": one.paused_queue}
+    if one.page is not None and may_see(request.user, PAGES[one.page][0]):
+        _, name, label = PAGES[one.page]
+        if one.page == "worker" and one.key is not None:
+            return found | {"url": url("worker_change", one.key), "label": "Worker"}
+        return found | {"url": url(name, **one.filters), "label": label}
+    return found
 
 
 def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
@@ -133,9 +149,25 @@ def workers(found: Workers) -> dict[str, Any]:
         "used_slots": found.used_slots,
         "listeners": found.listeners,
         "silent": len(found.silent),
-        "lost": [
-            {"id": one.id, "for": display.span(one.silence), "url": url("worker_change", one.id)}
-            for one in found.silent[:SILENT_NAMED]
+        "versions": found.versions,
+        "more": found.busy + found.idle - len(found.shown),
+        "list_url": url("worker_changelist"),
+        "shown": [
+            {
+                "id": one.id,
+                "url": url("worker_change", one.id),
+                "key": f"w{hashlib.sha256(one.id.encode()).hexdigest()[:12]}",
+                "hostname": one.hostname,
+                "queues": "all queues" if one.queues is None else display.shortened(", ".join(one.queues), 40),
+                "version": one.version,
+                "slots": f"{one.used} of {one.slots}",
+                "runs": [
+                    f"{display.shortened(run.task or 'raw message', 40)} {display.span(run.age)}"
+                    for run in one.runs[:RUNS]
+                ],
+                "more_runs": max(0, one.used - RUNS),
+            }
+            for one in found.shown
         ],
     }
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from django_pgqueue.management.terminal.text import GAP, printable, shortened, table
+from django_pgqueue.monitoring.overview import alerts
 from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.recent import Recent
 
 MAX_NAME = 40
-SILENT_NAMED = 5
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -148,22 +148,8 @@ def workers(whole: Overview) -> str:
 
 
 def warnings(whole: Overview) -> Iterator[str]:
-    for one in whole.pinned:
-        yield (
-            f"The transaction of {printable(one.who)} ({printable(one.application)}, user {printable(one.user)}) has "
-            f"been open for {span(one.age)}: until it ends, rows of ended messages cannot be cleaned up."
-        )
-    yield from (f"{one} See manage.py qdoctor." for one in whole.bloated)
-    yield from (printable(str(one).replace(NO_BREAK_SPACE, ",")) for one in whole.unknown.newest)
-    if whole.unknown.rest:
-        yield whole.unknown.rest.replace(NO_BREAK_SPACE, ",")
-    for silent in whole.workers.silent[:SILENT_NAMED]:
-        yield (
-            f"Worker {printable(silent.id)} has not renewed its row for {span(silent.silence)}: it died, or cannot "
-            "reach the database."
-        )
-    if len(whole.workers.silent) > SILENT_NAMED:
-        yield f"{len(whole.workers.silent) - SILENT_NAMED} more workers have not renewed their rows for a minute."
+    """Yields what is wrong, the worst first, a line for each kind."""
+    yield from (printable(one.text.replace(NO_BREAK_SPACE, ",")) for one in alerts.of(whole))
 
 
 def schedules(whole: Overview) -> list[tuple[str, str]]:
@@ -242,6 +228,7 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
         "schedules": [
             {"name": one.name, "task": one.task, "next_at": one.next_at.isoformat()} for one in whole.schedules
         ],
+        "alerts": [{"kind": one.kind, "text": one.text} for one in alerts.of(whole)],
         "pinned": [
             {"who": one.who, "application": one.application, "user": one.user, "open_seconds": _seconds(one.age)}
             for one in whole.pinned

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django_pgqueue.monitoring.overview import queries
 from django_pgqueue.monitoring.overview.capped import Capped
@@ -11,7 +12,7 @@ from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 MOST = 10_000
 """Locked messages are counted up to here."""
@@ -54,3 +55,32 @@ class HeldCounts:
         A worker may hold more messages than it has slots: those are for the slots that become free next.
         """
         return Capped(sum(min(self.by(worker), count) for worker, count in slots.items()), self.is_capped)
+
+
+RUNS = """
+select h.worker, h.task, greatest(%(at)s - h.locked_at, interval '0') from (
+    select m.worker, m.task,
+           least(greatest(m.locked_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00') as locked_at
+    from pgqueue_message m where m.unlock_at is not null and m.unlock_at > %(now)s
+    order by m.unlock_at desc limit %(most)s
+) as h
+where h.worker = any (%(workers)s::text[]) and h.locked_at is not null
+order by 3 desc
+"""
+MOST_RUNS = 2_000
+
+
+class Run(NamedTuple):
+    """A job that a worker holds, and for how long."""
+
+    task: str | None
+    age: dt.timedelta
+
+
+def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, list[Run]]:
+    """Returns what each of the workers runs, the longest first."""
+    asked = {"at": now, "now": to_epoch_ms(now), "most": MOST_RUNS, "workers": list(workers)}
+    found: dict[str, list[Run]] = defaultdict(list)
+    for worker, task, age in queries.rows(RUNS, asked, using=using, settings={"jit": "off"}) if workers else ():
+        found[worker].append(Run(task, age))
+    return found

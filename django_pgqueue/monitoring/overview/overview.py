@@ -9,7 +9,15 @@ from django.db import connections
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
-from django_pgqueue.monitoring.overview import counts, failures, long_transactions, recent, throughput as pulse, unknown
+from django_pgqueue.monitoring.overview import (
+    counts,
+    failing,
+    failures,
+    long_transactions,
+    recent,
+    throughput as pulse,
+    unknown,
+)
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.workers import workers
@@ -19,6 +27,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.counts import Count
+    from django_pgqueue.monitoring.overview.failing import Failing
     from django_pgqueue.monitoring.overview.failures import Failures
     from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
@@ -75,6 +84,7 @@ class Overview:
     pinned: list[Pinned]
     bloated: list[Bloated]
     unknown: UnknownTasks
+    failing: list[Failing]
 
 
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
@@ -110,6 +120,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         pinned=long_transactions.pinned(using=using),
         bloated=list(bloat.found(connections[using])),
         unknown=unknown.tasks(now, using=using),
+        failing=[one for one in failing.taken(now, using=using) if not queues or one.queue in names],
     )
 
 

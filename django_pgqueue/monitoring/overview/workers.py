@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent
-from django_pgqueue.monitoring.overview.held import HeldCounts
+from django_pgqueue.monitoring.overview.held import HeldCounts, runs
 from django_pgqueue.values.versions import key
 
 if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.capped import Capped
+    from django_pgqueue.monitoring.overview.held import Run
+
+SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +32,21 @@ class Silent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AtWork:
+    """A living worker, and what it runs."""
+
+    id: str
+    hostname: str
+    queues: list[str] | None
+    """None: all."""
+    version: str | None
+    slots: int
+    used: int
+    runs: list[Run]
+    """The longest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
     """Processes that run tasks, and the number of those that listen for raw messages."""
 
@@ -39,6 +57,8 @@ class Workers:
     used_slots: Capped
     listeners: int
     silent: list[Silent]
+    shown: list[AtWork]
+    """Those that run most come first."""
     versions: dict[str, int]
     """How many processes run each version of a deploy; empty where none has a version."""
 
@@ -48,7 +68,16 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
         Worker.objects.using(using)
         .order_by("-seen_at")
         .values_list(
-            "id", "hostname", "pid", "slots", "tasks", "asleep_until", Moment("seen_at"), "version", "silent_until"
+            "id",
+            "hostname",
+            "pid",
+            "slots",
+            "tasks",
+            "asleep_until",
+            Moment("seen_at"),
+            "version",
+            "silent_until",
+            "queues",
         )[:MAX_WORKERS]
     )
     alive = [row for row in rows if not is_silent(row[6], row[8], now)]
@@ -60,6 +89,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
         idle=len(ours) - busy,
         slots=sum(row[3] for row in ours),
         used_slots=held.used({row[0]: row[3] for row in ours}),
+        shown=_at_work(ours, held, now, using=using),
         listeners=len(alive) - len(ours),
         silent=[
             Silent(id=row[0], hostname=row[1], pid=row[2], silence=now - row[6])
@@ -68,6 +98,18 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
         ],
         versions=_versions([row[7] for row in ours]),
     )
+
+
+def _at_work(rows: list[Any], held: HeldCounts, now: dt.datetime, *, using: str) -> list[AtWork]:
+    first = sorted(rows, key=lambda row: (-min(held.by(row[0]), row[3]), row[1], row[0]))[:SHOWN]
+    running = runs([row[0] for row in first if held.by(row[0])], now, using=using)
+    return [
+        AtWork(
+            id=row[0], hostname=row[1], queues=row[9], version=row[7], slots=row[3],
+            used=min(held.by(row[0]), row[3]), runs=running.get(row[0], [])[: row[3]],
+        )
+        for row in first
+    ]  # fmt: skip
 
 
 def _versions(found: list[str | None]) -> dict[str, int]:
