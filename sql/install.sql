@@ -50,6 +50,7 @@ $$;
 \ir tables/pgqueue_lake.sql
 \ir tables/pgqueue_edit.sql
 \ir tables/pgqueue_rollup.sql
+\ir tables/pgqueue_replayed.sql
 
 -- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
 \ir clock/pgqueue_to_epoch.sql

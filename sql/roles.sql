@@ -189,6 +189,7 @@ grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgque
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
     pgqueue_rollup_position
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
 -- Consumers append to the history and do not rewrite it.
@@ -208,6 +209,7 @@ grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueu
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
     pgqueue_rollup_position
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 

@@ -13,6 +13,7 @@ drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigin
 drop function if exists pgqueue_worker_seen(text, text[], text[], text, integer, integer, bigint, boolean, boolean, text);
 drop function if exists pgqueue_worker_wake(text, boolean);
 drop function if exists pgqueue_attempt_maintain(integer, integer);
+drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint);
 
 -- Of today.
 drop function if exists pgqueue_edit_step(integer, text);
@@ -32,7 +33,7 @@ drop function if exists pgqueue_exchange_route(text, text);
 drop function if exists pgqueue_exchange_delete(text);
 drop function if exists pgqueue_exchange_declare(text, boolean);
 drop function if exists pgqueue_staged_discard(uuid, integer, integer);
-drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint);
+drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint, text);
 drop function if exists pgqueue_schedule_prune();
 drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text, integer, text);
 drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer, text);
@@ -128,6 +129,7 @@ drop table if exists pgqueue_binding;
 drop table if exists pgqueue_exchange;
 drop table if exists pgqueue_staged;
 drop table if exists pgqueue_ledger;
+drop table if exists pgqueue_replayed;
 drop table if exists pgqueue_lake;
 drop table if exists pgqueue_edit;
 drop table if exists pgqueue_rollup_position;

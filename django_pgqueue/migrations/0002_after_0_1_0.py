@@ -214,6 +214,9 @@ class Migration(Upgrade):
                     options={"db_table": "pgqueue_edit", "default_permissions": ("view",)},
                 ),
             ],
+        # Which messages were enqueued again.
+        migrations.RunSQL(
+            sql_files.load("pgqueue_replayed", release="0.2.0"), reverse_sql="drop table pgqueue_replayed"
         ),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
@@ -286,4 +289,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_histogram_sum", since="0.1.0"),
         ReplaceFunction("pgqueue_rollup_add", since="0.1.0"),
         ReplaceFunction("pgqueue_rollup_prune", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_fingerprint", since="0.1.0"),
     ]

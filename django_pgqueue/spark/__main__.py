@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
             command.run(spark, asked, options={}, say=say, progress=progress)
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
-        return 1
+        return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write(f"{command.INTERRUPTED}\n")
         return command.INTERRUPTED_CODE

@@ -10,6 +10,9 @@ OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
 class SparkQueueError(Exception):
     """Something is wrong between Spark and the queue."""
 
+    exit_code = 1
+    """Of the command line."""
+
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message if message is not None else type(self).__doc__)
 
@@ -32,6 +35,12 @@ class DatabaseUnavailable(SparkQueueError):
 
 class HistoryReplaced(SparkQueueError):
     """The offset is ahead of the server: its history is another one than the stream has followed."""
+
+
+class NothingEnqueued(SparkQueueError):
+    """The messages were enqueued before, so this run enqueued nothing."""
+
+    exit_code = 3
 
 
 class NoJava(SparkQueueError):

@@ -116,6 +116,8 @@ class PipelineOptions:
     """Stream: about how many rows one micro-batch may have; a transaction is never split."""
     run_id: str | None = option(None, run_name)
     """Write: a name for this piece of work.  A second run with the same name writes nothing."""
+    replay: str | None = option(None, run_name)
+    """Write: a name for a replay.  A message with a header enqueued_again_from is enqueued once under this name."""
     tasks: Mapping[str, DeclaredTask] | None = option(None, tasks.parse)
     """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""
     dead_letter_path: str | None = option(None, text)

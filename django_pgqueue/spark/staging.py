@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
 ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
+REPLAY = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s, %s)"
 TRIES = 3
 BATCH = -1
 """Epoch of a run that is no stream."""
@@ -32,10 +33,17 @@ class Epoch:
 
     run_id: str
     number: int = BATCH
+    writer: str = ""
+    """Tells two writers of one run apart.  The tasks of a micro-batch know none: Spark runs a stream once only."""
 
     @property
     def batch(self) -> uuid.UUID:
-        """Id of the batch, the same in every try of this epoch."""
+        """Id of the rows that this writer stages: it deletes no others."""
+        return uuid.uuid5(uuid.NAMESPACE_OID, f"{self.number} {self.run_id}{self.writer and f' by {self.writer}'}")
+
+    @property
+    def name(self) -> uuid.UUID:
+        """The same in every try of this epoch, whoever writes it."""
         return uuid.uuid5(uuid.NAMESPACE_OID, f"{self.number} {self.run_id}")
 
 
@@ -76,8 +84,10 @@ def written(conninfo: str, epoch: Epoch) -> bool:
     return row is not None
 
 
-def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows]) -> int | None:
+def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: str | None = None) -> int | None:
     """Enqueues the rows that tasks have staged.  Returns None if they had been enqueued before.
+
+    ``replay`` is the name of a replay, which enqueues each message of the history once.
 
     A connection that breaks during the commit leaves the outcome unknown.  The ledger knows it, so a retry is safe.
     """
@@ -85,7 +95,11 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows]) -> int | 
     for attempt in range(1, TRIES + 1):
         try:
             with database.connect(conninfo) as connection:
-                row = connection.execute(ENQUEUE, [epoch.run_id, epoch.number, epoch.batch, tokens, rows]).fetchone()
+                values = [epoch.run_id, epoch.number, epoch.batch, tokens, rows]
+                if replay is None:  # the function of 0.1.0 knows no replays
+                    row = connection.execute(ENQUEUE, values).fetchone()
+                else:
+                    row = connection.execute(REPLAY, [*values, replay]).fetchone()
                 connection.execute("select pgqueue_staged_discard()")
                 return None if row is None else row[0]
         except (psycopg.OperationalError, DatabaseUnavailable) as error:

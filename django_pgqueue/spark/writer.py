@@ -6,6 +6,7 @@ the ledger.  So the rows of other tries of a task, and the spread of rows over t
 
 from __future__ import annotations
 
+import sys
 import uuid
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class PgQueueWriter(DataSourceArrowWriter):
 
     def __init__(self, options: PipelineOptions) -> None:
         self.options = options
-        self.epoch = Epoch(run_id=options.run_id or f"batch {uuid.uuid4()}")
+        self.epoch = Epoch(run_id=options.run_id or f"batch {uuid.uuid4()}", writer=uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write(self.options, self.epoch, iterator)
@@ -80,8 +81,9 @@ def commit(options: PipelineOptions, epoch: Epoch, messages: Sequence[WriterComm
     """Enqueues the staged rows, on the driver, when all tasks have succeeded."""
     conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
     if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
-        dead_letters.keep(options.dead_letter_path, epoch.batch, [line for one in staged for line in one.dead_letters])
-    staging.enqueue(conninfo, epoch, staged)
+        dead_letters.keep(options.dead_letter_path, epoch.name, [line for one in staged for line in one.dead_letters])
+    if staging.enqueue(conninfo, epoch, staged, options.replay) is None and epoch.number == staging.BATCH:
+        sys.stderr.write(f"The run {epoch.run_id!r} was enqueued before: nothing was enqueued. See option runId.\n")
 
 
 def current_epoch(options: PipelineOptions) -> Epoch:

@@ -3,7 +3,8 @@ create or replace function pgqueue_staged_enqueue(
     p_epoch bigint,
     p_batch uuid,
     p_tokens uuid[],
-    p_rows bigint
+    p_rows bigint,
+    p_replay text default null
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -12,7 +13,9 @@ as $$
 -- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
 -- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
 -- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
--- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
+-- p_replay is the name of a replay: it also raises an error when a message with the header enqueued_again_from was
+-- replayed under this name before.
+-- Writes pgqueue_ledger, pgqueue_replayed, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
 -- message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -22,6 +25,7 @@ declare
     v_queue text;
     v_messages jsonb;
     v_refused bigint;
+    v_known bigint;
 begin
     insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
     on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
@@ -29,6 +33,23 @@ begin
     if not found then
         delete from pgqueue_staged s where s.batch = p_batch;
         return null;
+    end if;
+
+    if p_replay is not null then
+        delete from pgqueue_replayed r where r.replayed_at < now() - interval '365 days';
+        with first as (
+            insert into pgqueue_replayed (replay, message_id)
+            select p_replay, (s.headers ->> 'enqueued_again_from')::bigint
+            from pgqueue_staged s
+            where s.batch = p_batch and s.token = any (p_tokens) and s.headers ? 'enqueued_again_from'
+            order by 2
+            on conflict do nothing
+            returning 1)
+        select p_rows - count(*) into v_known from first;
+        if v_known > 0 then
+            raise exception 'another run has replayed % of the messages of run %', v_known, p_run_id
+                using hint = 'Nothing was enqueued. Run the replay again: it selects only those that are left.';
+        end if;
     end if;
 
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)

@@ -6,11 +6,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.tasks import declared
+from django_pgqueue.spark.writer import PgQueueWriter
 from django_pgqueue.tasks import task as pgqueue_task
 from tests.spark.conftest import arguments
 from tests.spark.programs import SEND, calls
@@ -217,3 +220,21 @@ def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None
 def test_a_star_allows_any_task(spark: SparkSession, queue: Session) -> None:
     write(spark.createDataFrame([("a.b",)], "task string"), tasks="*")
     assert queue.messages()[0].task == "a.b"
+
+
+@pytest.mark.usefixtures("here")
+def test_of_two_writers_of_one_run_one_enqueues_and_the_other_says_so(
+    queue: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = PipelineOptions.of({"tasks": SEND, "runId": "first of May"})
+    rows = pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})
+    first, second, third = (PgQueueWriter(options) for _ in range(3))
+    written = [(writer, writer.write(iter([rows]))) for writer in (first, second, third)]
+    third.abort([])
+    assert queue.one("select count(*) from pgqueue_staged") == 2, "an abort deletes its own rows"
+    assert arguments(queue) == []
+    for writer, message in written[:2]:
+        writer.commit([message])
+    assert arguments(queue) == [1]
+    assert capsys.readouterr().err.startswith("The run 'first of May' was enqueued before: nothing was enqueued.")
+    assert not queue.rows("select from pgqueue_staged")

@@ -26,6 +26,7 @@ TABLES = (
     "pgqueue_exchange",
     "pgqueue_ledger",
     "pgqueue_lake",
+    "pgqueue_replayed",
     "pgqueue_report",
     "pgqueue_rollup",
 )

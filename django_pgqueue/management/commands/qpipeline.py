@@ -58,7 +58,7 @@ class Command(BaseCommand):
                 spark = session.start(f"qpipeline {asked.step}", master=asked.master, source=False)
                 command.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
-            raise CommandError(str(error)) from error
+            raise CommandError(str(error), returncode=error.exit_code) from error
         except KeyboardInterrupt as error:
             raise CommandError(command.INTERRUPTED, returncode=command.INTERRUPTED_CODE) from error
 

@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
     for name, words, add in (
         ("export", "Adds the attempts that were finished since the last run to the lake, once.", export),
         ("follow", "The same continuously, until Ctrl-C.", follow),
+        ("check", "Looks for each file of the lake.", lambda _: None),
         ("forget", "Tells PostgreSQL that a lake is given up, so that retention does not wait for it.", lambda _: None),
         ("report", "Writes hourly reports to the lake and to PostgreSQL, where the admin shows them.", report),
         ("replay", "Enqueues finished messages again that meet a condition.", replay),

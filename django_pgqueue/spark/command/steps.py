@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
-from django_pgqueue.spark.errors import SparkQueueError, reason
+from django_pgqueue.spark.errors import NothingEnqueued, SparkQueueError, reason
 from django_pgqueue.spark.lake.files import files_at
 
 if TYPE_CHECKING:
@@ -77,14 +77,24 @@ def replay(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
         again=asked.again,
         **common,
     )
+    new = done.messages - done.again
     for row in done.preview:
         say("  ".join(f"{name}={value}" for name, value in row.items() if value is not None))
-    if len(done.preview) < done.messages:
-        say(f"… and {done.messages - len(done.preview):,} more")
-    enqueued = (
-        "enqueued again, except those that were enqueued again before" if done.enqueued else "nothing was enqueued"
-    )
-    say(f"{done.messages:,} messages selected; {enqueued} ({done.run_id})")
+    if len(done.preview) < new:
+        say(f"… and {new - len(done.preview):,} more")
+    before = f", {done.again:,} were enqueued again before" if done.again else ""
+    say(f"{done.messages:,} messages selected{before}; {new if done.enqueued else 0:,} enqueued ({done.run_id})")
+    if done.messages and not new and not asked.dry_run:
+        message = (
+            "Nothing was enqueued: all selected messages were enqueued again before. To enqueue them once more, give "
+            "this replay a name: --again WORD."
+        )
+        raise NothingEnqueued(message)
+
+
+def check(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:  # noqa: ARG001
+    files = pipeline.check(spark, asked.lake)
+    say(f"{files:,} files, all there")
 
 
 def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
@@ -111,6 +121,7 @@ STEPS: Mapping[str, Callable[[SparkSession, Namespace, dict[str, Any], Say], Non
     "export": export,
     "follow": follow,
     "forget": forget,
+    "check": check,
     "report": report,
     "replay": replay,
     "whatif": whatif,

@@ -1,5 +1,6 @@
 """The steps of ``manage.py qpipeline`` for programs: each is a function of a session and of the path of a lake."""
 
+from django_pgqueue.spark.pipeline.check import check
 from django_pgqueue.spark.pipeline.drop_exported import Dropped, drop_exported
 from django_pgqueue.spark.pipeline.export import Exported, export
 from django_pgqueue.spark.pipeline.follow import follow
@@ -17,6 +18,7 @@ __all__ = [
     "Replayed",
     "Reported",
     "Scenario",
+    "check",
     "drop_exported",
     "export",
     "follow",

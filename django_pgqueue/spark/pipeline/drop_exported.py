@@ -14,6 +14,7 @@ from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.schema import ATTEMPTS, TIMESTAMP
 
 if TYPE_CHECKING:
     import os
@@ -30,11 +31,6 @@ PARTITIONS = """
     order by 1
 """
 TODAY = "select (now() at time zone 'UTC')::date"
-COLUMNS = (
-    *("id", "message_id", "dequeue_at", "finished_us", "attempt", "max_attempts", "priority", "final", "status"),
-    *("queue", "channel", "task", "unique_key", "worker", "error_class", "error_message", "traceback", "result"),
-    *("content", "headers"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +82,11 @@ def old_days(connection: psycopg.Connection, keep_days: int) -> list[dt.date]:
 def fingerprint(lake: Lake, day: dt.date) -> str:
     """Returns what ``pgqueue_attempt_fingerprint`` computes in PostgreSQL."""
     rows = read_files(lake, "attempts", lake.manifest().files("attempts", since=day, until=day))
-    words = rows.withColumn("finished_us", F.unix_micros("finished_at"))
-    text = F.concat_ws("/", *(F.col(name).cast("string") for name in COLUMNS))
+    times = {field.name for field in ATTEMPTS.fields if field.dataType == TIMESTAMP}
+    numbers = [F.unix_micros(name) if name in times else F.col(name) for name in ATTEMPTS.fieldNames()]
+    text = F.array_join(F.array(*(number.cast("string") for number in numbers)), "/", "\\N")
     bits = F.conv(F.substring(F.md5(text), 1, 8), 16, 10).cast("decimal(20)")
-    found = words.agg(
+    found = rows.agg(
         F.count(F.lit(1)).alias("rows"),
         F.coalesce(F.sum(F.col("id").cast("decimal(20)")), F.lit(0)).alias("ids"),
         F.coalesce(F.sum(bits), F.lit(0)).alias("checksum"),

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812
 
+from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import LakeError, read_lake
+from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.source import registered
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.progress import Progress
 
 PREVIEWED = 10
+REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
 TASKS = 8
 """Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
@@ -31,7 +34,9 @@ TASKS = 8
 class Replayed:
     messages: int
     run_id: str
-    """Computed from the selected messages: a second run that selects the same enqueues nothing."""
+    """Computed from the messages that are enqueued: a run that was killed can be repeated."""
+    again: int
+    """How many of the selected messages were enqueued again before, and are not enqueued now."""
     preview: tuple[Mapping[str, Any], ...]
     enqueued: bool
 
@@ -50,7 +55,7 @@ def replay(
 ) -> Replayed:
     """Enqueues messages again whose last attempt fulfils ``where``: a condition in Spark SQL on the lake's columns.
 
-    Each is enqueued once, even when a run is killed and repeated, or when the same selection is replayed tomorrow.
+    Each message is enqueued once, even when a run is killed and repeated, or when another selection has it too.
     Another word in ``again`` makes it another replay.  The new messages have the ids of the old ones in their headers,
     as ``enqueued_again_from``.
 
@@ -58,14 +63,37 @@ def replay(
     """
     progress = progress or Quiet()
     progress.step("selecting")
-    chosen = selected(read_lake(spark, path, since=since, until=until), where)
-    ids = sorted(row["message_id"] for row in chosen.select("message_id").collect())
+    found = selected(read_lake(spark, path, since=since, until=until), where)
+    every = sorted(row["message_id"] for row in found.select("message_id").collect())
+    name = f"replay {again}".strip()
+    before = replayed(name, every, options or {})
+    ids = [message_id for message_id in every if message_id not in before]
+    chosen = without(found, before)
     run_id = f"replay-{fingerprint(ids, again)}"
     preview = tuple(row.asDict() for row in shown(chosen).limit(PREVIEWED).collect())
     if ids and not dry_run:
         progress.step(f"enqueuing {len(ids):,} messages")
-        enqueue(messages(chosen), run_id, options or {})
-    return Replayed(messages=len(ids), run_id=run_id, preview=preview, enqueued=bool(ids) and not dry_run)
+        enqueue(messages(chosen), run_id, name, options or {})
+    return Replayed(
+        messages=len(every),
+        again=len(before),
+        run_id=run_id,
+        preview=preview,
+        enqueued=bool(ids) and not dry_run,
+    )
+
+
+def replayed(name: str, ids: list[int], options: Mapping[str, str]) -> set[int]:
+    """Returns those of the messages that were enqueued again under this name."""
+    with database.connect(database.writing(PipelineOptions.of(options))) as connection:
+        return {message_id for (message_id,) in connection.execute(REPLAYED, (name, ids)).fetchall()}
+
+
+def without(found: DataFrame, ids: set[int]) -> DataFrame:
+    if not ids:
+        return found
+    known = found.sparkSession.createDataFrame([(message_id,) for message_id in ids], "message_id long")
+    return found.join(F.broadcast(known), "message_id", "left_anti")
 
 
 def selected(attempts: DataFrame, where: str) -> DataFrame:
@@ -114,7 +142,9 @@ def messages(chosen: DataFrame) -> DataFrame:
     )
 
 
-def enqueue(rows: DataFrame, run_id: str, options: Mapping[str, str]) -> None:
+def enqueue(rows: DataFrame, run_id: str, name: str, options: Mapping[str, str]) -> None:
     registered(rows.sparkSession)
     parts = rows.repartition(TASKS, "message_id").sortWithinPartitions("message_id").drop("message_id")
-    parts.write.format("pgqueue").options(**{**options, "runId": run_id, "tasks": "*"}).mode("append").save()
+    parts.write.format("pgqueue").options(**{**options, "runId": run_id, "replay": name, "tasks": "*"}).mode(
+        "append"
+    ).save()

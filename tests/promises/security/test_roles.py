@@ -47,6 +47,7 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_binding": {},
     "pgqueue_ledger": {},
     "pgqueue_staged": {},
+    "pgqueue_replayed": {},
     "pgqueue_lake": {"consumer": READ},
     "pgqueue_report_hour": {},
     "pgqueue_report_queue": {},

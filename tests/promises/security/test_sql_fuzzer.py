@@ -36,7 +36,7 @@ EMPTIED = """
 delete from pgqueue_message; delete from pgqueue_attempt; delete from pgqueue_worker; delete from pgqueue_queue;
 delete from pgqueue_schedule; delete from pgqueue_schedule_slot; delete from pgqueue_lane; delete from pgqueue_arrival;
 delete from pgqueue_channel; delete from pgqueue_exchange; delete from pgqueue_ledger; delete from pgqueue_staged;
-delete from pgqueue_lake;
+delete from pgqueue_lake; delete from pgqueue_replayed;
 """
 
 

@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.pipeline import drop_exported, export, follow, forget
+from django_pgqueue.spark.pipeline import check, drop_exported, export, follow, forget
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import NOON, end_one
@@ -100,8 +100,12 @@ def test_many_small_files_of_a_day_become_few(
     assert after.position == before.position
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
     assert tidy(opened, kept_seconds=0) == 2
-    assert len(list(lake.glob("attempts/**/*.parquet"))) == 1
+    [file] = lake.glob("attempts/**/*.parquet")
+    assert check(spark, lake) == 1
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    file.unlink()
+    with pytest.raises(LakeError, match=f"1 of the 1 files of .* are gone, or have another size: .*{file.name}"):
+        check(spark, lake)
 
 
 def test_two_exports_at_a_time_are_refused_and_nothing_is_written(

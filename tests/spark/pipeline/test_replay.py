@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.management import CommandError, call_command
 
 from django_pgqueue.spark.lake import LakeError
 from django_pgqueue.spark.pipeline import export, replay
@@ -48,8 +49,13 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     assert [seen.messages, seen.enqueued, session.messages()] == [2, False, []]
     assert [row["message_id"] for row in seen.preview] == old
 
-    replay(spark, lake, FAILED, options=options)
-    replay(spark, lake, FAILED, options=options)
+    one = f"{FAILED} and message_id = {old[0]}"
+    assert [done.messages - done.again for done in [replay(spark, lake, one, options=options)]] == [1]
+    part = replay(spark, lake, FAILED, options=options)
+    assert [part.messages, part.again, part.enqueued] == [2, 1, True]
+    with pytest.raises(CommandError, match="all selected messages were enqueued again before") as caught:
+        call_command("qpipeline", "replay", "--lake", str(lake), "--where", FAILED, verbosity=0)
+    assert caught.value.returncode == 3
     new = sorted(session.messages(), key=lambda message: message.content["args"])
     assert [message.headers["enqueued_again_from"] for message in new] == old
     assert new[0].headers["trace"] == "ü\\"

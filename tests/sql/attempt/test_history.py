@@ -138,13 +138,26 @@ def test_it_counts_the_attempts_of_its_day_only(session: Session) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["queue = 'mail'", "result = '1'", "content = null", "finished_at = finished_at + '1 us'", "final = false"],
+    [
+        *("queue = 'mail'", "result = '1'", "content = null", "finished_at = finished_at + '1 us'", "final = false"),
+        *("created_at = created_at + '1 us'", "started_at = started_at - interval '1 us'", "started_at = null"),
+        *("transaction_id = transaction_id + 1", "channel = 'c'", "unique_key = 'c'"),
+    ],
 )
 def test_a_different_row_gives_a_different_fingerprint(session: Session, change: str) -> None:
     end_one(session, NOON)
     before = fingerprint(session)
     session.rows(f"update pgqueue_attempt set {change}")
     assert fingerprint(session) != before
+
+
+def test_a_value_in_another_column_gives_a_different_fingerprint(session: Session) -> None:
+    end_one(session, NOON)
+    found = set()
+    for channel, key in (("c", None), (None, "c")):
+        session.rows("update pgqueue_attempt set channel = %s, unique_key = %s", [channel, key])
+        found.add(fingerprint(session))
+    assert len(found) == 2
 
 
 # pgqueue_attempt_drop: the history of a day is dropped when its copy is the same

@@ -149,6 +149,23 @@ def test_a_ready_row_wakes_a_sleeper_and_a_scheduled_one_does_not(connect: Conne
     assert listener.heard(session) == [("pgqueue_w1", "mail")]
 
 
+def test_a_replay_enqueues_each_message_of_the_history_once(session: Session) -> None:
+    def replay(name: str, run: str, message_id: int) -> int | None:
+        token = stage(session, rows=1, headers=f'{{"enqueued_again_from": {message_id}}}')
+        found: int | None = session.value(
+            "pgqueue_staged_enqueue", run_id=run, epoch=-1, batch=BATCH, tokens=[token], rows=1, replay=name
+        )
+        return found
+
+    assert replay("replay", "one", 7) == 1
+    assert replay("replay", "two", 8) == 1
+    with session.connection.transaction(force_rollback=True), pytest.raises(psycopg.errors.RaiseException) as caught:
+        replay("replay", "three", 7)
+    assert "another run has replayed 1 of the messages of run three" in str(caught.value)
+    assert replay("replay again", "four", 7) == 1
+    assert len(session.messages()) == 3
+
+
 # pgqueue_staged_discard: what runs have left behind goes
 
 
