@@ -59,7 +59,8 @@ STATE = """
         'messages', (
             select coalesce(json_agg(m order by m.id), '[]') from (
                 select id, dequeue_at, pgqueue_to_epoch(created_at) as created_at, queue, content, task, priority,
-                       channel, headers, max_attempts, max_lost, unlock_at, alone_at, unknown_since, parked_at, lost,
+                       channel, headers, max_attempts, max_lost, unlock_at, in_line, alone_at, unknown_since, parked_at,
+                       lost,
                        pgqueue_to_epoch(locked_at) as locked_at,
                        pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
                        unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
@@ -417,7 +418,7 @@ class Machine(RuleBasedStateMachine):
             self.figures.answers[f"claims of {min(len(taken), 3)}{'+' * (len(taken) > 2)}"] += 1
             self.queue.dequeued(
                 who, taken, queues=queues, exclude=exclude or [], limit=limit, lock_ms=lock_ms, worker=worker,
-                tasks=tasks, floors=floors,
+                tasks=tasks, brief=who not in self.open, in_line=self._line(who), floors=floors,
             )  # fmt: skip
             for row in answer:
                 now = self.queue.messages.get(who, row.id)
@@ -441,6 +442,11 @@ class Machine(RuleBasedStateMachine):
                 self._judge_next_at(who, tasks=tasks)
         return taken
 
+    def _line(self, who: int) -> dict[int, bool]:
+        """Whether each message is in line."""
+        rows = self.sessions[who].rows("select id, in_line from pgqueue_message")
+        return {row.id: row.in_line for row in rows}
+
     def _judge_next_at(self, who: int, *, tasks: bool) -> None:
         """Who found less than wanted sleeps until then: never too long.  What is scheduled in a lane that may not run
         is a reason too, for one look, which finds that out.
@@ -457,6 +463,11 @@ class Machine(RuleBasedStateMachine):
             # A channel that runs all it may has one turn a look, and so one of its lanes is halted by each.
             assert (looks := looks + 1) <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
             assert self.sessions[who].dequeue(6, tasks=tasks, brief=False) == []
+            self.queue.dequeued(
+                who, [], queues=None, exclude=[], limit=6, lock_ms=0, worker="", tasks=tasks, brief=False,
+                in_line=self._line(who),
+            )  # fmt: skip
+            self._ended(who)
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
 
     # While attempts run, and their ends
@@ -619,6 +630,69 @@ class Machine(RuleBasedStateMachine):
             self._ended(who)
             self._compare(who)
         return [row.id for row in answer]
+
+    # What needs several steps, which hardly ever follow each other by chance
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS), states=st.lists(st.booleans(), min_size=2, max_size=3))
+    def defer_again_and_again(self, who: int, worker: str, states: list[bool]) -> None:
+        """A message keeps its state where a later deferral names none."""
+        for has_state in states:
+            for message_id in self._dequeue(who, limit=2, tasks=True, worker=worker):
+                token = self._held(who, message_id)
+                given = {"dequeue_at": None, "state": {"page": 3} if has_state else None, "max_attempts": 3}
+                self._same(
+                    who,
+                    lambda session, token=token, given=given: session.value(
+                        "pgqueue_message_defer", **_named(token), error=None, **given
+                    ),
+                    lambda _, token=token, given=given: self.queue.defer(who, token, error=None, **given),
+                )
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
+    def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
+        taken = self._dequeue(who, limit=limit, tasks=True, worker=worker)
+        held = [self._held(who, message_id)[:2] for message_id in sorted(taken)]
+        if parked:
+            reasons = ["no such task"] * len(held)
+            self._same(
+                who,
+                lambda session: set(
+                    session.ids("pgqueue_message_park", **_arrays(held, worker), reasons=reasons)
+                ),
+                lambda _: self.queue.park(who, held, worker, "no such task"),
+            )
+        else:
+            self._same(
+                who,
+                lambda session: set(session.ids("pgqueue_message_release", **_arrays(held, worker))),
+                lambda _: self.queue.release(who, held, worker),
+            )
+        self._dequeue(who, limit=limit, tasks=True, worker=worker)
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS), task=tasks, times=st.integers(1, 3))
+    def lose_again_and_again(self, who: int, worker: str, task: str | None, times: int) -> None:
+        """Up to the last loss: a task is taken alone after the second one."""
+        for _ in range(times):
+            self._dequeue(who, limit=3, tasks=task is not None, worker=worker, lock_ms=50)
+            if task is not None:
+                self._take_alone(who, worker)
+            self.time_passes(61_000)
+            self.expire(who)
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS))
+    def begin_at_intervals(self, who: int, worker: str) -> None:
+        """A channel whose lanes stand in two queues begins one message an interval."""
+        self.set_channel(who, "x", concurrency=None, size=None, interval_ms=100)
+        for queue in QUEUES:
+            self.create_alike(who, 1, queue, "x", None)
+        self._dequeue(who, limit=6, tasks=True, worker=worker)
+        self._dequeue(who, limit=6, tasks=True, worker=worker)
+
+    def _held(self, who: int, message_id: int) -> tuple[int, int, str]:
+        message = self.queue.messages.get(who, message_id)
+        assert message is not None
+        assert message.worker is not None
+        return message_id, message.attempt, message.worker
 
     # What others do to messages
 

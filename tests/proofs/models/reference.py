@@ -47,6 +47,8 @@ class Message:
     unlock_at: int | None = None
     check_at: int | None = field(default=None, compare=False)
     """Its own time.  When it is looked at after that is not foretold."""
+    in_line: bool = True
+    """A scheduled message is not, until a full dequeue has seen that it is due."""
     alone_at: int | None = None
     unknown_since: int | None = None
     parked_at: int | None = None
@@ -262,8 +264,9 @@ class Queue:
     def create(self, session: int, fresh: Callable[[], int], *, dequeue_at: int | None, **columns: Any) -> int | None:
         if self.room(session, columns.get("channel")) == 0:
             return None
+        due = self.now if dequeue_at is None else dequeue_at
         message = Message(
-            id=fresh(), dequeue_at=self.now if dequeue_at is None else dequeue_at, created_at=self.now, **columns
+            id=fresh(), dequeue_at=due, in_line=due <= self.now, created_at=self.now, **columns
         )
         self._put(session, message.id, message)
         return message.id
@@ -288,7 +291,7 @@ class Queue:
         if holder is None:
             message = Message(
                 id=fresh(), dequeue_at=due, created_at=self.now, unique_key=unique_key,
-                unique_until_started=until_started, **columns,
+                unique_until_started=until_started, in_line=due <= self.now, **columns,
             )  # fmt: skip
             self._put(session, message.id, message)
             return message.id, True
@@ -297,8 +300,9 @@ class Queue:
         if on_conflict == "debounce":
             is_alone = holder.alone_at is not None
             changed = replace(
-                holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None, parked_at=None
-            )
+                holder, dequeue_at=NEVER if is_alone else due, alone_at=due if is_alone else None, parked_at=None,
+                in_line=not is_alone and due <= self.now,
+            )  # fmt: skip
         else:
             given = (
                 {"headers": None, "max_lost": None}
@@ -306,7 +310,8 @@ class Queue:
                 | {"max_attempts": _plus(columns["max_attempts"], holder.attempt)}
             )
             changed = replace(
-                holder, dequeue_at=due, alone_at=None, unknown_since=None, parked_at=None, lost=0,
+                holder, dequeue_at=due, in_line=due <= self.now, alone_at=None, unknown_since=None, parked_at=None,
+                lost=0,
                 unique_until_started=until_started, state=None,
                 last_error=None, progress=None,
                 **given,
@@ -357,7 +362,7 @@ class Queue:
             return None
         message = Message(
             id=fresh(), dequeue_at=NEVER, created_at=self.now, after_ids=tuple(after_ids), after_policy=policy,
-            check_at=self.now if dequeue_at is None else dequeue_at, **columns,
+            check_at=self.now if dequeue_at is None else dequeue_at, in_line=False, **columns,
         )  # fmt: skip
         self._put(session, message.id, message)
         return message.id
@@ -498,8 +503,9 @@ class Queue:
             return "failed"
         status = "retried" if error else "deferred"
         self._end(session, message, status, final=False, error=error)
+        due = self.now if dequeue_at is None else dequeue_at
         self._put(session, message.id, message.unlocked(
-            dequeue_at=self.now if dequeue_at is None else dequeue_at,
+            dequeue_at=due, in_line=due <= self.now,
             state=message.state if state is None else state,
             max_attempts=_plus(message.max_attempts, 0 if error else 1),
             last_error=error[1] if error else message.last_error,
@@ -548,7 +554,7 @@ class Queue:
             key = message.unique_key if keeps_key else None
             self._put(session, message_id, message.unlocked(
                 attempt=message.attempt - 1, unique_key=key,
-                dequeue_at=message.dequeue_at if message.alone_at is None else NEVER,
+                dequeue_at=message.dequeue_at if message.alone_at is None else NEVER, in_line=message.alone_at is None,
             ))  # fmt: skip
         for message_id, was in sorted(released.items()):
             message = self.messages.get(session, message_id)
@@ -569,7 +575,8 @@ class Queue:
             if message is not None and not message.raw:
                 since = self.now if message.unknown_since is None else message.unknown_since
                 self._put(session, message_id, replace(
-                    message, parked_at=self.now, unknown_since=since, dequeue_at=PARKED, last_error=reason,
+                    message, parked_at=self.now, unknown_since=since, dequeue_at=PARKED, in_line=False,
+                    last_error=reason,
                     alone_at=None if message.alone_at is None else NEVER,
                 ))  # fmt: skip
         return ours
@@ -583,7 +590,7 @@ class Queue:
                 assert since is not None
                 self._put(session, message.id, replace(
                     message, parked_at=None, dequeue_at=since if message.alone_at is None else NEVER,
-                    alone_at=None if message.alone_at is None else since,
+                    alone_at=None if message.alone_at is None else since, in_line=message.alone_at is None,
                 ))  # fmt: skip
                 count += 1
         return count
@@ -635,7 +642,7 @@ class Queue:
                 last_error=error[1], lost=lost,
                 max_attempts=_plus(message.max_attempts, 0 if message.raw else 1),
                 alone_at=message.dequeue_at if alone else None, unknown_since=None,
-                dequeue_at=NEVER if alone else message.dequeue_at,
+                dequeue_at=NEVER if alone else message.dequeue_at, in_line=not alone,
             ))  # fmt: skip
 
     def worker_died(self, session: int, worker: str, running: Iterable[int], ended: Iterable[int]) -> int:
@@ -695,7 +702,8 @@ class Queue:
                 at = self.now if dequeue_at is None else dequeue_at
                 self._put(session, message_id, replace(
                     message, dequeue_at=at if message.alone_at is None else NEVER,
-                    alone_at=None if message.alone_at is None else at, after_ids=None,
+                    alone_at=None if message.alone_at is None else at,
+                    in_line=message.alone_at is None and at <= self.now, after_ids=None,
                     after_policy=None, check_at=None, parked_at=None,
                 ))  # fmt: skip
                 moved.add(message_id)
@@ -726,7 +734,7 @@ class Queue:
                 self._end(session, end, "cancelled", final=True, error=(DEPENDENCY_FAILED, "a dependency failed"))
             else:
                 self._put(session, message_id, replace(
-                    message, dequeue_at=self.now, after_ids=None, after_policy=None, check_at=None,
+                    message, dequeue_at=self.now, in_line=True, after_ids=None, after_policy=None, check_at=None,
                 ))  # fmt: skip
 
     def change(self, session: int, message_id: int, **columns: Any) -> None:
@@ -779,9 +787,11 @@ class Queue:
         lock_ms: int,
         worker: str,
         tasks: bool,
+        brief: bool,
+        in_line: dict[int, bool],
         floors: Sequence[tuple[str, int, int, int]] | None = None,
     ) -> None:
-        """Judges an answer and takes note of it."""
+        """Judges an answer and takes note of it.  ``in_line`` says of each message whether it is in line now."""
         rows = self.messages.rows(session)
         if any(m.unlock_at is not None and m.unlock_at <= self.now for m in rows.values()):
             self.expire(session)
@@ -803,6 +813,8 @@ class Queue:
         assert known.issuperset(ids), f"{[n for n in ids if n not in known]} were not to be had; ready were {known}"
         taken = [rows[n] for n in ids]
         plain = [m for m in ready if m.channel is None and _is_above(m, floors)]
+        if floors is not None:  # it brings nothing into line
+            plain = [m for m in plain if m.in_line]
         of_lanes = [m for m in ready if m.channel is not None]
         plain_taken = [m for m in taken if m.channel is None]
         lanes_taken = [m for m in taken if m.channel is not None]
@@ -812,15 +824,81 @@ class Queue:
         else:
             _judge_floors(plain, plain_taken, floors)
         self._judge_lanes(session, of_lanes, lanes_taken, disturbed=disturbed)
+        moved = {n: m for n, m in rows.items() if in_line[n] != m.in_line}
+        self._judge_line(
+            session, moved, queues=queues, exclude=exclude, tasks=tasks, brief=brief, is_full=floors is None,
+            at_most=limit, at_least=limit - len(lanes_taken),
+        )  # fmt: skip
+        for message_id, message in moved.items():
+            self._put(session, message_id, replace(message, in_line=in_line[message_id]))
+        outside = [m.id for m in plain_taken if not in_line[m.id]]
+        assert not outside, f"{outside} were taken out of line"
         for message in taken:
             self._put(session, message.id, replace(
-                message, unlock_at=self.now + lock_ms, locked_at=self.now, worker=worker, attempt=message.attempt + 1,
+                message, in_line=in_line[message.id], unlock_at=self.now + lock_ms, locked_at=self.now, worker=worker, attempt=message.attempt + 1,
             ))  # fmt: skip
         for channel in {m.channel for m in lanes_taken}:
             decided = self.channels.get(session, channel)
             if decided is not None:
                 until = self.now + decided.interval_ms if decided.interval_ms else None
                 self.channels.put(session, channel, replace(decided, release_at=until))
+
+    def _judge_line(
+        self,
+        session: int,
+        moved: dict[int, Message],
+        *,
+        queues: Sequence[str] | None,
+        exclude: Sequence[str],
+        tasks: bool,
+        brief: bool,
+        is_full: bool,
+        at_most: int,
+        at_least: int,
+    ) -> None:
+        """Who came into line, and who left it.
+
+        What is due comes into line with each full dequeue, also that of paused queues.  A transaction that goes on
+        brings no more into line than it can take, because these rows stay locked: the most urgent ones.  Paused ones
+        are an exception.  Who stands in line too early (that is written by hand) may leave it.
+        """
+        early = {n for n, m in moved.items() if m.in_line}
+        for message_id in early:
+            message = moved[message_id]
+            assert brief, f"{message_id} left the line in a transaction that goes on"
+            assert message.dequeue_at > self.now, f"{message_id} left the line and is due"
+        due = {
+            n: m
+            for n, m in self.messages.rows(session).items()
+            if m.waits
+            and not m.in_line
+            and m.channel is None
+            and m.dequeue_at <= self.now
+            and m.raw != tasks
+            and is_full
+            and not self.messages.is_locked(session, n)
+        }
+        if queues is not None:
+            due = {n: m for n, m in due.items() if m.queue in queues}
+        if queues is not None or not brief:
+            due = {n: m for n, m in due.items() if m.queue not in exclude}
+        paused = {n for n, m in due.items() if self.paused.get(session, m.queue)}
+        if queues is not None:
+            due = {n: m for n, m in due.items() if n not in paused}
+            paused = set()
+        came = moved.keys() - early
+        assert came <= due.keys(), f"{came - due.keys()} came into line, and must not"
+        if brief or at_least == 0:
+            assert came == due.keys() or at_least == 0, f"{due.keys() - came} are due and did not come into line"
+            return
+        assert came >= paused, f"{paused - came} are due and paused, and did not come into line"
+        others = sorted((m for n, m in due.items() if n not in paused), key=lambda m: (-m.priority, m.dequeue_at))
+        number = len(came - paused)
+        assert min(len(others), at_least) <= number <= at_most, f"{number} came into line: at most {at_most} fit"
+        if queues is None and number:
+            last = others[number - 1]
+            early_ones = {m.id for m in others if (-m.priority, m.dequeue_at) < (-last.priority, last.dequeue_at)}
+            assert early_ones <= came, f"{early_ones - came} are more urgent, and did not come into line"
 
     def _rooms(self, session: int, of_lanes: Iterable[Message]) -> dict[str, int]:
         """How many of these each channel may begin."""
