@@ -214,6 +214,7 @@ class Migration(Upgrade):
                     options={"db_table": "pgqueue_edit", "default_permissions": ("view",)},
                 ),
             ],
+        ),
         # Which messages were enqueued again.
         migrations.RunSQL(
             sql_files.load("pgqueue_replayed", release="0.2.0"), reverse_sql="drop table pgqueue_replayed"

@@ -656,9 +656,7 @@ class Machine(RuleBasedStateMachine):
             reasons = ["no such task"] * len(held)
             self._same(
                 who,
-                lambda session: set(
-                    session.ids("pgqueue_message_park", **_arrays(held, worker), reasons=reasons)
-                ),
+                lambda session: set(session.ids("pgqueue_message_park", **_arrays(held, worker), reasons=reasons)),
                 lambda _: self.queue.park(who, held, worker, "no such task"),
             )
         else:

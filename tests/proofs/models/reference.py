@@ -265,9 +265,7 @@ class Queue:
         if self.room(session, columns.get("channel")) == 0:
             return None
         due = self.now if dequeue_at is None else dequeue_at
-        message = Message(
-            id=fresh(), dequeue_at=due, in_line=due <= self.now, created_at=self.now, **columns
-        )
+        message = Message(id=fresh(), dequeue_at=due, in_line=due <= self.now, created_at=self.now, **columns)
         self._put(session, message.id, message)
         return message.id
 
