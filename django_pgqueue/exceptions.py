@@ -111,6 +111,41 @@ class DependencyFailed(PgQueueError):
     """A job that had to succeed first did not succeed."""
 
 
+class InvalidStep(PgQueueError):
+    """A step of a durable task cannot be done like this."""
+
+
+class StepNotRepeated(PgQueueError):
+    """A step had begun and not ended, and a person has decided that it is not repeated."""
+
+
+class ChildFailed(PgQueueError):
+    """A child of a durable task did not succeed."""
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        message_id: int | None = None,
+        status: str | None = None,
+        error_class: str | None = None,
+        error_message: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message_id = message_id
+        self.status = status
+        self.error_class = error_class
+        self.error_message = error_message
+
+
+class BudgetExceeded(PgQueueError):
+    """The durable task has spent its budget."""
+
+
+class EventConflict(PgQueueError):
+    """The event was emitted before, with another payload."""
+
+
 class OutdatedQueue(PgQueueError):
     """The queue in the database is older than this code: run the migrations."""
 

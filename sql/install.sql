@@ -51,6 +51,8 @@ $$;
 \ir tables/pgqueue_edit.sql
 \ir tables/pgqueue_rollup.sql
 \ir tables/pgqueue_replayed.sql
+\ir tables/pgqueue_step.sql
+\ir tables/pgqueue_event.sql
 
 -- Clock.  The queue takes the time from the database alone, and stores times of messages in milliseconds since 1970.
 \ir clock/pgqueue_to_epoch.sql
@@ -93,6 +95,7 @@ $$;
 -- End.  An attempt succeeds, fails, is cancelled, is lost or puts its message back, and goes into the history each time.
 \ir attempt/pgqueue_attempt_error.sql
 \ir attempt/pgqueue_attempt_append.sql
+\ir child/pgqueue_child_cancel.sql
 \ir message/pgqueue_message_complete.sql
 \ir message/pgqueue_message_defer.sql
 \ir message/pgqueue_message_fail.sql
@@ -112,10 +115,12 @@ $$;
 -- After.  The end of a message releases the messages that wait for it.
 \ir message/pgqueue_message_ended.sql
 \ir message/pgqueue_message_look.sql
+\ir event/pgqueue_event_arrive.sql
 \ir message/pgqueue_message_settle.sql
 
 -- History.  Each day has a partition, and an attempt of it can be enqueued again.
 \ir attempt/pgqueue_attempt_partition.sql
+\ir child/pgqueue_child_keep.sql
 \ir attempt/pgqueue_attempt_maintain.sql
 \ir attempt/pgqueue_attempt_fingerprint.sql
 \ir attempt/pgqueue_attempt_drop.sql
@@ -125,6 +130,20 @@ $$;
 \ir rollup/pgqueue_histogram_sum.sql
 \ir rollup/pgqueue_rollup_add.sql
 \ir rollup/pgqueue_rollup_prune.sql
+-- Durable.  The steps of a durable task are recorded, and it is suspended while it waits: for a time, an event, a decision
+-- or its children.
+\ir step/pgqueue_step_record.sql
+\ir step/pgqueue_step_load.sql
+\ir step/pgqueue_step_result.sql
+\ir step/pgqueue_step_partition.sql
+\ir step/pgqueue_step_maintain.sql
+\ir message/pgqueue_message_suspend.sql
+\ir event/pgqueue_event_put.sql
+\ir event/pgqueue_event_emit.sql
+\ir approval/pgqueue_approval_decide.sql
+\ir child/pgqueue_child_add.sql
+\ir child/pgqueue_child_outcomes.sql
+\ir budget/pgqueue_budget_spend.sql
 
 -- Channels.  Messages of a channel wait in lanes, so that the channel's limits hold and channels take turns.
 \ir message/pgqueue_message_lane.sql

@@ -39,6 +39,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_create_many', 'producer', true, null),
     ('pgqueue_message_create_after', 'producer', true, null),
     ('pgqueue_message_publish', 'producer', true, null),
+    ('pgqueue_event_emit', 'producer', true, null),
     ('pgqueue_message_lock_keys', 'producer', false, null),
     ('pgqueue_advisory_lock', 'producer', false, null),
     ('pgqueue_clock', 'producer', false, null),
@@ -93,6 +94,16 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_complete', 'consumer', false, null),
     ('pgqueue_message_defer', 'consumer', false, null),
     ('pgqueue_message_fail', 'consumer', false, null),
+    ('pgqueue_step_record', 'consumer', false, null),
+    ('pgqueue_step_load', 'consumer', false, null),
+    ('pgqueue_step_result', 'consumer', false, null),
+    ('pgqueue_step_maintain', 'consumer', true, null),
+    ('pgqueue_message_suspend', 'consumer', false, null),
+    ('pgqueue_event_arrive', 'consumer', false, null),
+    ('pgqueue_child_add', 'consumer', false, null),
+    ('pgqueue_child_cancel', 'consumer', false, null),
+    ('pgqueue_child_outcomes', 'consumer', false, null),
+    ('pgqueue_budget_spend', 'consumer', false, null),
     -- Ends an attempt that the caller holds.  The forms with one argument withdraw waiting messages of all producers.
     ('pgqueue_message_cancel', 'consumer', false, 6),
     ('pgqueue_message_cancellations', 'consumer', false, null),
@@ -145,6 +156,10 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_attempt_drop', 'admin', true, null),
     ('pgqueue_lake_move', 'admin', false, null),
     ('pgqueue_lake_forget', 'admin', false, null),
+    ('pgqueue_step_partition', 'admin', true, null),
+    ('pgqueue_child_keep', 'admin', false, null),
+    ('pgqueue_event_put', 'admin', false, null),
+    ('pgqueue_approval_decide', 'admin', false, null),
     ('pgqueue_channel_set', 'admin', false, null),
     ('pgqueue_channel_release', 'admin', false, null),
     ('pgqueue_staged_enqueue', 'admin', false, null),
@@ -190,6 +205,8 @@ grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgque
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
     pgqueue_rollup_position
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_step, pgqueue_step_default, pgqueue_budget, pgqueue_child, pgqueue_event, pgqueue_approval,
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
 -- Consumers append to the history and do not rewrite it.
@@ -202,6 +219,11 @@ grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
 grant select on pgqueue_queue, pgqueue_lake to pgqueue_consumer;
 grant select on pgqueue_queue, pgqueue_edit to pgqueue_consumer;
+grant select on pgqueue_queue to pgqueue_consumer;
+grant select, insert on pgqueue_step to pgqueue_consumer;
+grant select on pgqueue_event to pgqueue_consumer;
+grant select, insert on pgqueue_approval to pgqueue_consumer;
+grant select, insert, update on pgqueue_budget, pgqueue_child to pgqueue_consumer;
 
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
@@ -210,6 +232,8 @@ grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueu
     pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
     pgqueue_rollup_position
     pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_step, pgqueue_step_default, pgqueue_budget, pgqueue_child, pgqueue_event, pgqueue_approval,
+    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 

@@ -109,6 +109,24 @@ from django_pgqueue.functions.schedule import (
     schedule_undeclare,
     schedules,
 )
+from django_pgqueue.functions.steps import (
+    ChildOutcome,
+    Spent,
+    StepRecord,
+    Wait,
+    approval_decide,
+    budget_spend,
+    child_add,
+    child_outcomes,
+    event_emit,
+    event_payload,
+    message_suspend,
+    step_load,
+    step_maintain,
+    step_record,
+    step_result,
+    step_wakes_at,
+)
 from django_pgqueue.functions.unknown import (
     Line,
     ParkedCall,

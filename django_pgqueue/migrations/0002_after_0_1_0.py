@@ -2,6 +2,7 @@
 
 from django.db import migrations, models
 from django.db.models.functions import Now
+from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions import sql_files
@@ -67,6 +68,158 @@ drop index pgqueue_worker_silent_ix;
 alter table pgqueue_worker drop column is_asleep;
 """
 
+# Durable tasks: their messages are suspended, and their steps, events and children have tables.
+DURABLE = """
+alter table pgqueue_message add column suspended_attempt integer, add column awaited_event text;
+alter table pgqueue_ended add column event text;
+"""
+NOT_DURABLE = """
+drop table pgqueue_approval, pgqueue_event, pgqueue_child, pgqueue_budget, pgqueue_step;
+alter table pgqueue_message drop column suspended_attempt, drop column awaited_event;
+alter table pgqueue_ended drop column event;
+"""
+STATUSES = """
+alter table pgqueue_attempt
+    drop constraint pgqueue_attempt_status_known,
+    add constraint pgqueue_attempt_status_known check (status in ({statuses})) not valid
+"""
+STATUSES_OF_0_1 = "'succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'"
+DURABLE_MODELS: list[Operation] = [
+    migrations.CreateModel(
+        name="Approval",
+        fields=[
+            (
+                "pk",
+                models.CompositePrimaryKey(
+                    "message_id", "name", blank=True, editable=False, primary_key=True, serialize=False
+                ),
+            ),
+            ("message_id", models.BigIntegerField()),
+            ("asked_at", models.DateTimeField()),
+            ("decided_at", models.DateTimeField(blank=True, null=True)),
+            ("approved", models.BooleanField(blank=True, null=True)),
+            ("name", models.TextField()),
+            ("permission", models.TextField(blank=True, null=True)),
+            ("decided_by", models.TextField(blank=True, null=True)),
+            ("comment", models.TextField(blank=True, null=True)),
+            ("details", models.JSONField(blank=True, null=True)),
+        ],
+        options={
+            "db_table": "pgqueue_approval",
+        },
+    ),
+    migrations.CreateModel(
+        name="Budget",
+        fields=[
+            (
+                "pk",
+                models.CompositePrimaryKey(
+                    "message_id", "name", blank=True, editable=False, primary_key=True, serialize=False
+                ),
+            ),
+            ("message_id", models.BigIntegerField()),
+            ("name", models.TextField()),
+            ("spent", models.DecimalField(decimal_places=100, max_digits=1000)),
+        ],
+        options={
+            "db_table": "pgqueue_budget",
+        },
+    ),
+    migrations.CreateModel(
+        name="Child",
+        fields=[
+            ("message_id", models.BigIntegerField(primary_key=True, serialize=False)),
+            ("parent_id", models.BigIntegerField()),
+            ("created_at", models.DateTimeField()),
+            ("cancels", models.BooleanField(db_default=True)),
+            ("status", models.TextField(blank=True, null=True)),
+            ("error_class", models.TextField(blank=True, null=True)),
+            ("error_message", models.TextField(blank=True, null=True)),
+            ("result", models.JSONField(blank=True, null=True)),
+        ],
+        options={
+            "db_table": "pgqueue_child",
+        },
+    ),
+    migrations.CreateModel(
+        name="Event",
+        fields=[
+            ("name", models.TextField(primary_key=True, serialize=False)),
+            ("emitted_at", models.DateTimeField()),
+            ("payload", models.JSONField()),
+        ],
+        options={
+            "db_table": "pgqueue_event",
+        },
+    ),
+    migrations.CreateModel(
+        name="Step",
+        fields=[
+            (
+                "pk",
+                models.CompositePrimaryKey(
+                    "message_id", "name", "recorded_at", blank=True, editable=False, primary_key=True, serialize=False
+                ),
+            ),
+            ("message_id", models.BigIntegerField()),
+            ("recorded_at", models.DateTimeField()),
+            ("started_at", models.DateTimeField(blank=True, null=True)),
+            ("finished_at", models.DateTimeField()),
+            ("until", django_pgqueue.models.fields.EpochField(blank=True, null=True)),
+            ("attempt", models.IntegerField()),
+            ("kind", models.TextField()),
+            ("status", models.TextField()),
+            ("name", models.TextField()),
+            ("error", models.TextField(blank=True, null=True)),
+            ("result", models.JSONField(blank=True, null=True)),
+        ],
+        options={
+            "db_table": "pgqueue_step",
+        },
+    ),
+    migrations.AddField(
+        model_name="ended",
+        name="event",
+        field=models.TextField(null=True),
+    ),
+    migrations.AddField(
+        model_name="message",
+        name="awaited_event",
+        field=models.TextField(blank=True, null=True),
+    ),
+    migrations.AddField(
+        model_name="message",
+        name="suspended_attempt",
+        field=models.IntegerField(blank=True, null=True),
+    ),
+    migrations.AlterField(
+        model_name="attempt",
+        name="status",
+        field=models.TextField(
+            choices=[
+                ("succeeded", "Succeeded"),
+                ("deferred", "Deferred"),
+                ("retried", "Retried"),
+                ("failed", "Failed"),
+                ("cancelled", "Cancelled"),
+                ("lost", "Lost"),
+                ("suspended", "Suspended"),
+            ]
+        ),
+    ),
+]
+# What is suspended becomes ready, and begins anew: the code of 0.1.0 has no durable tasks.
+RESUME = """update pgqueue_message m
+set dequeue_at = pgqueue_now(), in_line = true, suspended_attempt = null
+from (
+    select s.id from pgqueue_message s
+    where s.suspended_attempt is not null and s.suspended_attempt = s.attempt and s.unlock_at is null
+      and s.after_ids is null and s.parked_at is null
+    order by s.id for update
+) as suspended
+where m.id = suspended.id"""
+DEFERRED = "update pgqueue_attempt set status = 'deferred' where status = 'suspended'"
+
 
 ROLLUP = migrations.CreateModel(
     name="Rollup",
@@ -96,7 +249,7 @@ ROLLUP = migrations.CreateModel(
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
-    locks = ("pgqueue_message", "pgqueue_worker")
+    locks = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_ended")
     afterwards = (
         """create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
     (queue, task, parked_at, id) where parked_at is not null and task is not null""",
@@ -104,9 +257,13 @@ class Migration(Upgrade):
     (queue, task, unknown_since) where parked_at is not null and task is not null""",
         "alter table pgqueue_message validate constraint pgqueue_message_counts_range",
         "alter table pgqueue_message validate constraint pgqueue_message_names_short",
+        """create index concurrently if not exists pgqueue_message_suspended_ix on pgqueue_message
+    (awaited_event, id) where suspended_attempt is not null""",
+        "alter table pgqueue_attempt validate constraint pgqueue_attempt_status_known",
     )
-    before_the_way_back = (UNPARK,)
+    before_the_way_back = (UNPARK, RESUME, DEFERRED)
     after_the_way_back = (
+        "alter table pgqueue_attempt validate constraint pgqueue_attempt_status_known",
         "alter table pgqueue_message validate constraint pgqueue_message_counts_range",
         "alter table pgqueue_message validate constraint pgqueue_message_names_short",
     )
@@ -219,6 +376,17 @@ class Migration(Upgrade):
         migrations.RunSQL(
             sql_files.load("pgqueue_replayed", release="0.2.0"), reverse_sql="drop table pgqueue_replayed"
         ),
+        # Durable tasks.
+        migrations.RunSQL(
+            [
+                DURABLE,
+                STATUSES.format(statuses=f"{STATUSES_OF_0_1}, 'suspended'"),
+                sql_files.load("pgqueue_step", release="0.2.0"),
+                sql_files.load("pgqueue_event", release="0.2.0"),
+            ],
+            reverse_sql=[NOT_DURABLE, STATUSES.format(statuses=STATUSES_OF_0_1)],
+            state_operations=DURABLE_MODELS,
+        ),
         ReplaceFunction("pgqueue_message_is_large", since="0.1.0"),
         ReplaceFunction("pgqueue_message_readable", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_append", since="0.1.0"),
@@ -291,4 +459,20 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_rollup_add", since="0.1.0"),
         ReplaceFunction("pgqueue_rollup_prune", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_fingerprint", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_cancel", since="0.1.0"),
+        ReplaceFunction("pgqueue_child_cancel", since="0.1.0"),
+        ReplaceFunction("pgqueue_event_arrive", since="0.1.0"),
+        ReplaceFunction("pgqueue_child_keep", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_record", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_load", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_result", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_partition", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_maintain", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_suspend", since="0.1.0"),
+        ReplaceFunction("pgqueue_event_put", since="0.1.0"),
+        ReplaceFunction("pgqueue_event_emit", since="0.1.0"),
+        ReplaceFunction("pgqueue_approval_decide", since="0.1.0"),
+        ReplaceFunction("pgqueue_child_add", since="0.1.0"),
+        ReplaceFunction("pgqueue_child_outcomes", since="0.1.0"),
+        ReplaceFunction("pgqueue_budget_spend", since="0.1.0"),
     ]

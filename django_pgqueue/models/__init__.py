@@ -1,12 +1,16 @@
 """Django models of the queue's tables."""
 
 from django_pgqueue.models.tables import (
+    Approval,
     Arrival,
     Attempt,
     Binding,
+    Budget,
     Channel,
     Edit,
+    Child,
     Ended,
+    Event,
     Exchange,
     Lane,
     Message,
@@ -17,16 +21,21 @@ from django_pgqueue.models.tables import (
     ReportQueue,
     Rollup,
     Schedule,
+    Step,
     Worker,
 )
 
 __all__ = [
+    "Approval",
     "Arrival",
     "Attempt",
     "Binding",
+    "Budget",
     "Channel",
     "Edit",
+    "Child",
     "Ended",
+    "Event",
     "Exchange",
     "Lane",
     "Message",
@@ -37,5 +46,6 @@ __all__ = [
     "ReportQueue",
     "Rollup",
     "Schedule",
+    "Step",
     "Worker",
 ]

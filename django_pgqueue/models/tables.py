@@ -43,6 +43,8 @@ class Message(models.Model):
     parked_at = EpochField(null=True, blank=True)
     max_lost = models.SmallIntegerField(null=True, blank=True)
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
+    suspended_attempt = models.IntegerField(null=True, blank=True)
+    awaited_event = models.TextField(null=True, blank=True)  # noqa: DJ001
 
     class Meta:
         db_table = "pgqueue_message"
@@ -66,6 +68,7 @@ class Attempt(models.Model):
         FAILED = "failed"
         CANCELLED = "cancelled"
         LOST = "lost"
+        SUSPENDED = "suspended"
 
     id = models.BigAutoField(primary_key=True)
     message_id = models.BigIntegerField()
@@ -208,18 +211,111 @@ class Arrival(models.Model):
 
 
 class Ended(models.Model):
-    """Ended message for which others waited, until all of these have been checked."""
+    """Ended message or emitted event for which others waited, until all of these have been checked."""
 
     pk = models.CompositePrimaryKey("look_at", "id")
     id = models.BigIntegerField()
     message_id = models.BigIntegerField()
     look_at = EpochField()
+    event = models.TextField(null=True)  # noqa: DJ001
 
     class Meta:
         db_table = "pgqueue_ended"
 
     def __str__(self) -> str:
-        return f"{self.message_id}"
+        return f"{self.event or self.message_id}"
+
+
+class Step(models.Model):
+    """Record of a step of a durable task, or of its wait."""
+
+    pk = models.CompositePrimaryKey("message_id", "name", "recorded_at")
+    message_id = models.BigIntegerField()
+    recorded_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField()
+    until = EpochField(null=True, blank=True)
+    attempt = models.IntegerField()
+    kind = models.TextField()
+    status = models.TextField()
+    name = models.TextField()
+    error = models.TextField(null=True, blank=True)  # noqa: DJ001
+    result = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_step"
+
+    def __str__(self) -> str:
+        return f"message {self.message_id}, step {self.name}: {self.status}"
+
+
+class Budget(models.Model):
+    """Budget of a durable task, and what it has spent."""
+
+    pk = models.CompositePrimaryKey("message_id", "name")
+    message_id = models.BigIntegerField()
+    name = models.TextField()
+    spent = models.DecimalField(max_digits=1000, decimal_places=100)
+
+    class Meta:
+        db_table = "pgqueue_budget"
+
+    def __str__(self) -> str:
+        return f"message {self.message_id}, {self.name}: {self.spent}"
+
+
+class Child(models.Model):
+    """Message that a step of a durable task has enqueued."""
+
+    message_id = models.BigIntegerField(primary_key=True)
+    parent_id = models.BigIntegerField()
+    created_at = models.DateTimeField()
+    cancels = models.BooleanField(db_default=True)
+    status = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error_class = models.TextField(null=True, blank=True)  # noqa: DJ001
+    error_message = models.TextField(null=True, blank=True)  # noqa: DJ001
+    result = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_child"
+
+    def __str__(self) -> str:
+        return f"message {self.message_id} of {self.parent_id}"
+
+
+class Event(models.Model):
+    """Event that was emitted."""
+
+    name = models.TextField(primary_key=True)
+    emitted_at = models.DateTimeField()
+    payload = models.JSONField()
+
+    class Meta:
+        db_table = "pgqueue_event"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Approval(models.Model):
+    """Decision of a person for which a durable task waits or has waited."""
+
+    pk = models.CompositePrimaryKey("message_id", "name")
+    message_id = models.BigIntegerField()
+    asked_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True, blank=True)
+    approved = models.BooleanField(null=True, blank=True)
+    name = models.TextField()
+    permission = models.TextField(null=True, blank=True)  # noqa: DJ001
+    decided_by = models.TextField(null=True, blank=True)  # noqa: DJ001
+    comment = models.TextField(null=True, blank=True)  # noqa: DJ001
+    details = models.JSONField(null=True, blank=True)
+
+    class Meta:
+        db_table = "pgqueue_approval"
+
+    def __str__(self) -> str:
+        return f"message {self.message_id}, {self.name}"
 
 
 class Edit(models.Model):

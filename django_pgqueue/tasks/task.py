@@ -23,6 +23,14 @@ __all__ = ["PgQueueTask", "task"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
+class Parent(Protocol):
+    """The context of a durable task, as far as ``enqueue_in`` needs it."""
+
+    def enqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any: ...
+    async def aenqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any: ...
+
+
 # Django 6.0's Task has no defaults of its own.
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
@@ -41,6 +49,9 @@ class PgQueueTask(GenericTask[P, R]):
     """Exceptions that fail the task at once."""
     atomic: bool = False
     """Whether the task, its writes and enqueues in the queue's database, and its completion are one transaction."""
+    durable: bool = False
+    """Whether the steps of the task are recorded, so that a later attempt goes on where the last one ended.  The
+    function gets a ``DurableContext`` as its first argument."""
     timeout: float | dt.timedelta | None = None
     """Seconds that an attempt may take, or a timedelta.  Then the worker cancels an async task.  It cannot cancel a
     thread, so it ends the attempt and replaces the process."""
@@ -70,6 +81,8 @@ class PgQueueTask(GenericTask[P, R]):
 
     def __post_init__(self) -> None:
         # super() without arguments does not find its class in a slotted dataclass.
+        if self.durable is True:
+            object.__setattr__(self, "takes_context", True)
         Task.__post_init__(self)
         validation.validate(self)  # other backends do not check these options
 
@@ -141,6 +154,17 @@ class PgQueueTask(GenericTask[P, R]):
         elif run_after is not None:
             changes |= {"run_in": None}
         return replace(self, **changes)
+
+    def enqueue_in(self, context: Parent, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Enqueues a child of a durable task, once for all of its attempts: ``context.gather`` waits for it.
+
+        >>> parcels = context.gather([pack.enqueue_in(context, item) for item in items])  # doctest: +SKIP
+        """
+        return context.enqueue(self, *args, **kwargs)
+
+    async def aenqueue_in(self, context: Parent, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """The ``async`` variant of ``enqueue_in``."""
+        return await context.aenqueue(self, *args, **kwargs)
 
 
 class TaskDeclaration(Protocol):

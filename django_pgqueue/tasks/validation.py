@@ -27,6 +27,7 @@ def validate(task: AnyTask) -> None:
     _validate_schedule(task)
     _validate_timeout(task)
     _validate_atomic(task)
+    _validate_durable(task)
     _validate_run_in(task)
 
 
@@ -110,6 +111,19 @@ def _validate_atomic(task: AnyTask) -> None:
         message = (
             f"{task.module_path} is async and atomic, but Django's transactions do not work in async code. "
             "Make the function synchronous, or leave atomic out and call a function with its own atomic()."
+        )
+        raise InvalidTask(message)
+
+
+def _validate_durable(task: AnyTask) -> None:
+    durable = getattr(task, "durable", False)
+    if type(durable) is not bool:
+        message = f"durable must be True or False, not {durable!r}."
+        raise InvalidTask(message)
+    if durable and getattr(task, "atomic", False):
+        message = (
+            f"{task.module_path} is durable and atomic: one transaction cannot keep a step and lose the next. Leave "
+            "atomic out, and make steps atomic: context.step(…, atomic=True)."
         )
         raise InvalidTask(message)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
@@ -15,11 +15,13 @@ from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
+from django_pgqueue.values.times import EpochDateTime
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Sequence
 
     from django.dispatch import Signal
@@ -27,14 +29,26 @@ if TYPE_CHECKING:
 WORKER = "testing.drain"
 
 
+class MovableClock(Protocol):
+    def move_to(self, at: dt.datetime) -> None: ...
+
+
 def drain(
-    queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
+    queues: Sequence[str] | None = None,
+    *,
+    limit: int | None = None,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    clock: MovableClock | None = None,
 ) -> list[AnyTaskResult]:
     """Runs the ready jobs of ``queues`` (None: of all queues) at once, and returns their results in the same order.
 
     The jobs run one after the other in this thread, on Django's connection and so inside of the test's transaction.
     Jobs that they enqueue and retries that have become due run as well, up to ``limit`` attempts.  Jobs that are
     scheduled for later stay in the queue: move the ``clock``.
+
+    ``clock``: that of ``with clock() as now``.  When nothing is ready, it moves to the end of the next sleep or
+    time-out of a durable task, until none of them waits for a time.  A task that waits for an event without a
+    time-out, or for a decision, stays suspended.
 
     >>> order = place_order()
     ... drain(["mail"])
@@ -54,6 +68,9 @@ def drain(
             connection, queues=queues, exclude_queues=(), lock_ms=tasks.settings.lock_ms, worker=WORKER
         )
         if not claimed and functions.message_settle(connection):
+            continue
+        if not claimed and clock is not None and (wakes_at := functions.step_wakes_at(connection)) is not None:
+            clock.move_to(EpochDateTime.from_ms(wakes_at))
             continue
         if not claimed:
             break
@@ -81,10 +98,14 @@ def backend_of(alias: str) -> PgQueueBackend:
 
 
 async def adrain(
-    queues: Sequence[str] | None = None, *, limit: int | None = None, backend: str = DEFAULT_TASK_BACKEND_ALIAS
+    queues: Sequence[str] | None = None,
+    *,
+    limit: int | None = None,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    clock: MovableClock | None = None,
 ) -> list[AnyTaskResult]:
     """The ``async`` variant of ``drain``."""
-    return await sync_to_async(drain)(queues, limit=limit, backend=backend)
+    return await sync_to_async(drain)(queues, limit=limit, backend=backend, clock=clock)
 
 
 class InsideTheTest(Execution):

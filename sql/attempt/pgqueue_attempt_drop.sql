@@ -28,6 +28,7 @@ begin
     ) then
         return false;
     end if;
+    perform pgqueue_child_keep(p_day);
     execute format('drop table %s', v_partition);
     return true;
 end

@@ -91,6 +91,7 @@ begin
                 v_unread := 0;
             end loop;
             continue when v_unread > 0;
+            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
             execute format('drop table %I', v_partition.relname);
             v_changed := v_changed + 1;
         exception

@@ -6,11 +6,12 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Withdraws waiting messages: they leave the queue and are appended to the history as cancelled.  Returns the ids of
--- the withdrawn messages; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
+-- the withdrawn messages, whose children are withdrawn too, unless they have begun; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
     v_now bigint := pgqueue_now();
+    v_ids bigint[] := '{}';
 begin
     for v_message in
         delete from pgqueue_message m
@@ -18,8 +19,10 @@ begin
         returning m.*
     loop
         perform pgqueue_attempt_append(v_message, 'cancelled', true);
+        v_ids := v_ids || v_message.id;
         return next v_message.id;
     end loop;
+    perform pgqueue_child_cancel(v_ids);
 end
 $$;
 
@@ -49,6 +52,7 @@ begin
         return false;
     end if;
     perform pgqueue_attempt_append(v_message, 'cancelled', true, pgqueue_attempt_error(p_error), p_started_at, p_finished_at);
+    perform pgqueue_child_cancel(array[p_id]);
     return true;
 end
 $$;

@@ -48,12 +48,13 @@ begin
         -- null, so nothing was raised.
         v_used := 1 + (
             select count(*) from pgqueue_attempt a
-            where a.message_id = p_id and a.status <> 'deferred' and (a.status <> 'lost' or v_message.task is null));
+            where a.message_id = p_id and a.status not in ('deferred', 'suspended') and (a.status <> 'lost' or v_message.task is null));
     end if;
 
     if v_message.cancel_requested_at is not null then
         v_status := 'cancelled';
         delete from pgqueue_message m where m.id = p_id;
+        perform pgqueue_child_cancel(array[p_id]);
     elsif p_error is not null and v_used >= coalesce(v_message.max_attempts, p_max_attempts) then
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;

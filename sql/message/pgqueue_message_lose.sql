@@ -36,6 +36,9 @@ begin
         delete from pgqueue_message m where m.id = p_message.id;
         perform pgqueue_attempt_append(
             p_message, case when p_message.cancel_requested_at is null then 'failed' else 'cancelled' end, true, v_error);
+        if p_message.cancel_requested_at is not null then
+            perform pgqueue_child_cancel(array[p_message.id]);
+        end if;
         return;
     end if;
     update pgqueue_message m

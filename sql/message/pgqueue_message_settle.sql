@@ -9,7 +9,8 @@ set enable_mergejoin = off
 set jit = off
 as $$
 -- Checks messages that wait for others (pgqueue_message_create_after), and returns how many need not wait any more:
--- they are ready now, or cancelled where their policy requires that.  Checks up to p_limit messages whose check_at has
+-- they are ready now, or cancelled where their policy requires that.  It does the same for suspended messages whose
+-- event has been emitted (pgqueue_event_arrive).  Checks up to p_limit messages whose check_at has
 -- come, and up to p_limit that wait for ended messages (pgqueue_ended): each of these gets an equal share, and the
 -- next calls continue with the rest.  It reads some megabytes of after_ids in all, however large they are.
 -- A message waits for one of the others at a time, awaited_id.  When awaited_id is written, the other message may be
@@ -26,6 +27,7 @@ declare
     v_now bigint := pgqueue_now();
     v_clean boolean;
     v_ended bigint[];
+    v_events text[];
     v_message pgqueue_message;
     v_awaited bigint[] := '{}';
     v_left bigint := 4000000;  -- bytes of after_ids
@@ -41,9 +43,11 @@ begin
             order by t.look_at, t.id limit p_limit
             for update skip locked
         ))
-        returning e.message_id
+        returning e.message_id, e.event
     )
-    select array_agg(distinct t.message_id) into v_ended from taken t;
+    select array_agg(distinct t.message_id) filter (where t.event is null), array_agg(distinct t.event) filter (where t.event is not null)
+    into v_ended, v_events
+    from taken t;
 
     for v_message in
         select m.* from pgqueue_message m
@@ -82,6 +86,9 @@ begin
         from unnest(v_ended) as e (id)
         where (select true from pgqueue_message m where m.awaited_id = e.id limit 1)
           and (select true from pgqueue_message d where d.id = e.id) is null;
+    end if;
+    if v_events is not null then
+        v_settled := v_settled + pgqueue_event_arrive(v_events, p_limit);
     end if;
     return v_settled;
 end

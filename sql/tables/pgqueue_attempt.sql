@@ -5,6 +5,7 @@
 -- status says how the attempt ended:
 --   succeeded   done
 --   deferred    put back for later by its consumer, without an error
+--   suspended   a durable task waits for a time, an event or other messages
 --   retried     put back for later after an error
 --   failed      given up
 --   cancelled   withdrawn before it ran
@@ -48,7 +49,7 @@ create table pgqueue_attempt (
         least(created_at, started_at, finished_at) >= '0001-01-02 00:00:00+00'
         and greatest(created_at, started_at, finished_at) <= '9999-12-30 00:00:00+00'),
     constraint pgqueue_attempt_status_known
-        check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'))
+        check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost', 'suspended'))
 ) partition by range (finished_at);
 
 alter sequence pgqueue_attempt_id_seq owned by pgqueue_attempt.id;

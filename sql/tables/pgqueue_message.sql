@@ -23,6 +23,9 @@
 -- begun: its place in the queue, and the start of the time after which it fails (pgqueue_message_unknown_fail).
 -- version is that of the deploy that enqueued it, where its settings name one: while workers of that version or of a
 -- later one live, earlier ones park it, too, and then unknown_since is null.
+-- A durable task that waits is suspended: it holds no lock.  suspended_attempt is the attempt that ended like this: while
+-- attempt is the same and the message is not locked, it is suspended.  dequeue_at is the end of its sleep, or its
+-- time-out, or out of reach.  awaited_event is the event that it waits for (pgqueue_message_suspend).
 -- in_line: the message is in the line of its queue and priority.  A scheduled message comes into line when it is due
 -- and a dequeue has seen that.  A message that is in line too early does no harm: a dequeue that meets it takes it out.
 -- Times of the queue are milliseconds since 1970 (pgqueue_to_epoch), because dequeue_at may also be historical or
@@ -60,6 +63,8 @@ create table pgqueue_message (
     parked_at            bigint,
     max_lost             smallint,
     version              text,
+    suspended_attempt    integer,
+    awaited_event        text,
     constraint pgqueue_message_priority_range check (priority between -100 and 100),
     -- The limits let every client read a row back: names that fit into an index, a notification and a log line, years
     -- that every client knows, numbers to which one can still be added.  Claims and ends evaluate these checks again,
@@ -130,3 +135,6 @@ create index pgqueue_message_parked_ix on pgqueue_message (queue, task, parked_a
 -- Those that no worker has known for longest fail first.
 create index pgqueue_message_unknown_ix on pgqueue_message (queue, task, unknown_since)
     where parked_at is not null and task is not null;
+
+-- Durable tasks that have been suspended, by the event that they wait for; null: a time, or children.
+create index pgqueue_message_suspended_ix on pgqueue_message (awaited_event, id) where suspended_attempt is not null;

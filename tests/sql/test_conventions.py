@@ -29,9 +29,17 @@ TABLES = (
     "pgqueue_replayed",
     "pgqueue_report",
     "pgqueue_rollup",
+    "pgqueue_step",
+    "pgqueue_event",
 )
 FUNCTIONS = [name for name in schema.install_order() if name not in TABLES]
-WITH_DYNAMIC_SQL = {"pgqueue_attempt_partition", "pgqueue_attempt_maintain", "pgqueue_attempt_drop"}
+WITH_DYNAMIC_SQL = {
+    "pgqueue_attempt_partition",
+    "pgqueue_attempt_maintain",
+    "pgqueue_attempt_drop",
+    "pgqueue_step_partition",
+    "pgqueue_step_maintain",
+}
 SPOKEN_KEYWORDS = r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|RETURNS|LANGUAGE|CREATE|FUNCTION|BEGIN|END|NULL|AND|OR)\b"
 
 

@@ -21,6 +21,7 @@ from django_pgqueue.worker.run.outcome import (
     Retried,
     RolledBack,
     Succeeded,
+    Suspended,
 )
 
 if TYPE_CHECKING:
@@ -111,10 +112,10 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
                 "succeeded id=%s task=%s attempt=%s ms=%.1f", message.id, task, message.attempt, run_ms,
                 extra=about,
             )  # fmt: skip
-        case Deferred(wait_seconds):
+        case Deferred() | Suspended():
             logger.info(
-                "deferred id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f",
-                message.id, task, message.attempt, run_ms, wait_seconds,
+                "%s id=%s task=%s attempt=%s ms=%.1f %s",
+                end.outcome.status, message.id, task, message.attempt, run_ms, _wait_of(end.outcome),
                 extra=about,
             )  # fmt: skip
         case Cancelled():
@@ -143,6 +144,12 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
                 in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
+
+
+def _wait_of(outcome: Deferred | Suspended) -> str:
+    if isinstance(outcome, Deferred):
+        return f"in_seconds={outcome.wait_seconds:.1f}"
+    return f"waits_for={in_a_line(outcome.wait.name or 'its children')}"
 
 
 def _in_one_line(text: str, *, hidden: bool) -> str:

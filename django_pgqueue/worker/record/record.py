@@ -18,6 +18,7 @@ from django_pgqueue.worker.run.outcome import (
     Retried,
     RolledBack,
     Succeeded,
+    Suspended,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def _record_successes(
     return lost
 
 
-def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:
+def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:  # noqa: PLR0911 -- one for each
     """Returns the recorded status; None: the attempt was lost."""
     message = end.message
     times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
@@ -100,6 +101,8 @@ def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | 
         case Deferred(wait_seconds, state):
             delay_ms = _milliseconds(wait_seconds)
             return functions.message_defer(connection, message, delay_ms=delay_ms, state=state, **times)
+        case Suspended(wait):
+            return functions.message_suspend(connection, message, wait, **times)
         case RolledBack(error):
             # At once, and with the error: "its lock ran out" would not show the reason.
             return functions.message_defer(connection, message, error=error, max_attempts=retry.ASKED_ATTEMPTS, **times)

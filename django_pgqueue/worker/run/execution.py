@@ -10,12 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError
+from django.db import DatabaseError, connections
 
 from django_pgqueue.backend import results, signals
 from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import forked_children_end_here
+from django_pgqueue.durable import DurableContext
+from django_pgqueue.durable.steps import Steps
 from django_pgqueue.exceptions import (
     InvalidContent,
     TaskCancelled,
@@ -317,13 +319,27 @@ class Execution:
         args = self.args or []
         if not self.task.takes_context:
             return args
-        context = PgQueueContext(
-            task_result=self.result,
-            message=self.message,
-            reports=self.reports,
+        given: dict[str, Any] = {
+            "task_result": self.result,
+            "message": self.message,
+            "reports": self.reports,
+            "max_bytes": self.backend.settings.max_content_bytes,
+        }
+        if getattr(self.task, "durable", False):
+            return [DurableContext(**given, steps=self._steps()), *args]
+        return [PgQueueContext(**given), *args]
+
+    def _steps(self) -> Steps:
+        database = self.backend.settings.database
+        is_async = registry.is_async(self.message.task or "")
+        return Steps(
+            self.message,
+            database=database,
             max_bytes=self.backend.settings.max_content_bytes,
+            clock=self.clock,
+            has_ended=lambda: self.is_over,
+            blocks=None if is_async else len(connections[database].atomic_blocks),
         )
-        return [context, *args]
 
     # How it ended
 

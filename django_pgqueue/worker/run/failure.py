@@ -12,12 +12,22 @@ from django.db import InterfaceError, OperationalError
 
 from django_pgqueue.backend.lazy_result import is_known
 from django_pgqueue.compat import TaskError, TaskResultStatus
+from django_pgqueue.durable import Suspension
 from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, UnknownTask
 from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.outcome import Cancelled, Deferred, Failed, GivenBack, Outcome, Retried, RolledBack
+from django_pgqueue.worker.run.outcome import (
+    Cancelled,
+    Deferred,
+    Failed,
+    GivenBack,
+    Outcome,
+    Retried,
+    RolledBack,
+    Suspended,
+)
 from django_pgqueue.worker.run.result import earlier_attempts
 
 if TYPE_CHECKING:
@@ -40,9 +50,11 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
             state = execution.state(getattr(exception, "state", None))
         except InvalidContent as invalid:
             exception = invalid
-    if is_a(exception, Deferral):
+    if is_a(exception, (Deferral, Suspension)):
         execution.set(status=TaskResultStatus.READY)
-        return Deferred(exception.wait_seconds, state)
+        return (
+            Suspended(exception.wait) if isinstance(exception, Suspension) else Deferred(exception.wait_seconds, state)
+        )
     error = Error.of(exception)
     if is_a(exception, UnknownTask) and (not_begun := _not_begun(execution, exception, error)) is not None:
         return not_begun
@@ -150,7 +162,7 @@ class Verdict:
         # Each of those has raised max_attempts by one: if it is unchanged, there were none.
         if self.message.attempt == 1 or (self.asked_attempts and self.message.max_attempts == self.asked_attempts):
             return self.message.attempt
-        return 1 + sum(attempt.status not in {"deferred", "lost"} for attempt in self.earlier())
+        return 1 + sum(attempt.status not in {"deferred", "lost", "suspended"} for attempt in self.earlier())
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:
@@ -167,9 +179,9 @@ def asked_for(exception: BaseException) -> BaseException:
     if not is_a(exception, BaseExceptionGroup):
         return exception
     asked = list(_leaves(exception))
-    for kind in (TaskCancelled, Retry, Deferral):
+    for kind in (TaskCancelled, Retry, Deferral, Suspension):
         of_this_kind = [leaf for leaf in asked if is_a(leaf, kind)]
-        if of_this_kind and all(is_a(leaf, (TaskCancelled, Retry, Deferral)) for leaf in asked):
+        if of_this_kind and all(is_a(leaf, (TaskCancelled, Retry, Deferral, Suspension)) for leaf in asked):
             return max(of_this_kind, key=lambda leaf: _asked_seconds(leaf) or 0.0)
     return exception
 

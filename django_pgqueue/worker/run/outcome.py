@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
 
-    from django_pgqueue.functions import Error, Received
+    from django_pgqueue.functions import Error, Received, Wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,14 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspended:
+    """A durable task waits."""
+
+    status: ClassVar[str] = "suspended"
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     status: ClassVar[str] = "failed"
     error: Error
@@ -76,7 +84,7 @@ class RolledBack:
     error: Error
 
 
-Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack | GivenBack
+Outcome = Succeeded | Committed | Retried | Deferred | Failed | Cancelled | RolledBack | GivenBack | Suspended
 
 
 @dataclass(slots=True)

@@ -77,6 +77,7 @@ class Maintenance:
     def _steps(self) -> list[tuple[str, Step]]:
         return [
             ("the history's partitions", self._partitions),
+            ("the steps of durable tasks", self._durable),
             ("the slots of schedules", self._slots),
             ("the roll-up", self._rollup),
             ("channels", self._channels),
@@ -108,6 +109,9 @@ class Maintenance:
             f"days at most. {lake.location} was last exported {lake.exported_at or 'never'}. Run manage.py qpipeline "
             "export, or qpipeline forget if it is given up."
         )
+
+    def _durable(self, connection: psycopg.Connection[Any]) -> None:
+        self.has_more = functions.step_maintain(connection, history_days=self.history_days) > 0
 
     def _slots(self, connection: psycopg.Connection[Any]) -> None:
         functions.schedule_prune(connection)

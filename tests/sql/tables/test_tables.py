@@ -113,3 +113,15 @@ def test_a_row_without_a_time_pauses_nothing(session: Session) -> None:
     session.rows("insert into pgqueue_queue (name) values ('mail')")
     session.create(queue="mail")
     assert session.take().queue == "mail"
+
+
+# pgqueue_step: a row says what kind of step it is, and what happened
+# pgqueue_event: a name with a payload
+
+
+@pytest.mark.parametrize("row", ["'story', 'done'", "'step', 'over'"])
+def test_a_step_that_says_something_else_is_refused(session: Session, row: str) -> None:
+    with pytest.raises(psycopg.errors.CheckViolation, match="pgqueue_step_words_known"):
+        session.rows(f"""
+            insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, name, kind, status)
+            values (1, now(), now(), 1, 'one', {row})""")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django_pgqueue.compat import TaskContext
+    from django_pgqueue.durable import DurableContext
 
 
 @task
@@ -295,3 +296,29 @@ def succeed_at(context: TaskContext[Any, Any], attempt: int) -> list[str]:
     if context.attempt < attempt:
         raise [KeyError, IndexError, OSError][context.attempt - 1](context.attempt)
     return [error.exception_class_path for error in context.task_result.errors]
+
+
+@task(durable=True)
+def hold_between_steps(context: DurableContext, word: str) -> list[str]:
+    """Steps, the second of which waits until it may end: a worker can be killed before, in or after it."""
+    return [
+        context.step("before", note_step, f"{word} before", context.attempt, atomic=True),
+        context.step("held", note_step, f"{word} held", context.attempt, True),  # noqa: FBT003 -- it waits
+        context.step("after", note_step, f"{word} after", context.attempt, atomic=True),
+    ]
+
+
+def note_step(word: str, attempt: int, waits: bool = False) -> str:  # noqa: FBT001, FBT002
+    diary = Diary.of_this_process()
+    diary.write(word, attempt=attempt)
+    if waits:
+        diary.wait_for(f"{word}-{attempt}")
+    else:
+        write_row.func(word)
+    return word
+
+
+@task(durable=True)
+def wait_for_word(context: DurableContext, event: str) -> object:
+    """Waits for an event without an end."""
+    return context.wait_for_event(event)

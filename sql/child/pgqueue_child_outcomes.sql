@@ -1,0 +1,27 @@
+create or replace function pgqueue_child_outcomes(p_parent_id bigint, p_ids bigint[])
+returns table (p_id bigint, p_status text, p_error_class text, p_error_message text, p_result jsonb)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+    -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
+    -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
+    select i.id,
+           coalesce(case when exists (select from pgqueue_message m where m.id = i.id) then 'waiting' end,
+                    c.status, a.status, 'unknown'),
+           coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
+           coalesce(c.result, a.result)
+    from unnest(p_ids) with ordinality as i (id, place)
+    left join pgqueue_child c on c.message_id = i.id and c.parent_id = p_parent_id
+    left join lateral (
+        select h.status, h.error_class, h.error_message, h.result
+        from pgqueue_attempt h
+        where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
+        order by h.id desc
+        limit 1
+    ) as a on true
+    order by i.place
+$$;

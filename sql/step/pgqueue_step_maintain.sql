@@ -1,0 +1,95 @@
+create or replace function pgqueue_step_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
+returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the tables of durable tasks.  Returns how many partitions of pgqueue_step it has made or dropped, and how
+-- many rows of other tables it has deleted: call it again as long as it does anything.
+-- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
+-- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
+-- is written anew first.  Deletes events of those days, decided approvals of ended messages, and budgets and children
+-- of ended messages, up to 10,000 of each.
+-- One worker does this at a time; the others return 0.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_rows integer;
+    v_partition text;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
+        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    begin
+        lock table only pgqueue_step in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n where exists (select from pgqueue_step)
+            union
+            (select distinct d.recorded_at::date from pgqueue_step_default d where isfinite(d.recorded_at) limit 30)
+            order by 1
+        loop
+            v_changed := v_changed + pgqueue_step_partition(v_day)::integer;
+        end loop;
+    exception
+        when lock_not_available then  -- somebody reads them: the next call makes them
+            null;
+    end;
+    if p_days_kept is not null then
+        select c.relname into v_partition
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_step'::regclass
+          and c.relname ~ '^pgqueue_step_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 1;
+        if found then
+            begin
+                execute format(
+                    'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
+                     select s.message_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     from %I s where exists (select from pgqueue_message m where m.id = s.message_id)', v_partition);
+                execute format('drop table %I', v_partition);
+                v_changed := v_changed + 1;
+            exception
+                when lock_not_available then
+                    null;
+            end;
+        end if;
+        delete from pgqueue_event e
+        where e.ctid = any (array(
+            select o.ctid from pgqueue_event o
+            where o.emitted_at < (v_today - p_days_kept)::timestamptz limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
+        delete from pgqueue_approval a
+        where a.ctid = any (array(
+            select o.ctid from pgqueue_approval o
+            where o.asked_at < (v_today - p_days_kept)::timestamptz
+              and not exists (select from pgqueue_message m where m.id = o.message_id)
+            limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
+    end if;
+    delete from pgqueue_budget b
+    where b.ctid = any (array(
+        select o.ctid from pgqueue_budget o
+        where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    v_changed := v_changed + v_rows;
+    delete from pgqueue_child c
+    where c.ctid = any (array(
+        select o.ctid from pgqueue_child o
+        where not exists (select from pgqueue_message m where m.id = o.parent_id) limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    return v_changed + v_rows;
+end
+$$;

@@ -1,0 +1,54 @@
+-- The steps of durable tasks.  Each row is written once and never changed, by the holder of the message.
+-- kind says what it is: step, atomic, enqueue, sleep, event, approval.  status says what happened:
+--   began    a step with recovery="manual" is about to run its function
+--   failed   its function raised: error has the reason, and the step runs again in the next attempt
+--   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never
+--   done     result is what the step returns in every later attempt
+-- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
+-- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
+create table pgqueue_step (
+    message_id  bigint not null,
+    recorded_at timestamptz not null,
+    started_at  timestamptz,
+    finished_at timestamptz not null,
+    until       bigint,
+    attempt     integer not null,
+    kind        text not null,
+    status      text not null,
+    name        text not null,
+    error       text,
+    result      jsonb,
+    constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
+    constraint pgqueue_step_words_known check (
+        kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+        and status in ('began', 'failed', 'waiting', 'done'))
+) partition by range (recorded_at);
+
+create index pgqueue_step_message_ix on pgqueue_step (message_id);
+
+create table pgqueue_step_default partition of pgqueue_step default;
+
+-- What a durable task may spend in all of its attempts together, and has spent (pgqueue_budget_spend).
+create table pgqueue_budget (
+    message_id bigint not null,
+    name       text not null,
+    spent      numeric not null,
+    primary key (message_id, name),
+    constraint pgqueue_budget_name_short check (name <> '' and octet_length(name) <= 255)
+);
+
+-- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
+-- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
+-- cancels: the message is cancelled with its parent, unless it has begun.
+create table pgqueue_child (
+    message_id    bigint primary key,
+    parent_id     bigint not null,
+    created_at    timestamptz not null,
+    cancels       boolean not null default true,
+    status        text,
+    error_class   text,
+    error_message text,
+    result        jsonb
+);
+
+create index pgqueue_child_parent_ix on pgqueue_child (parent_id);

@@ -1,0 +1,42 @@
+"""Async durable tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from django_pgqueue.durable import aemit
+from django_pgqueue.testing import adrain, clock
+from tests.durable import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    tasks.calls.clear()
+
+
+@async_to_sync
+async def run() -> list[Any]:
+    async with clock() as now:
+        result = await tasks.in_an_event_loop.aenqueue("paid:7")
+        await adrain(clock=now)
+        await aemit("paid:7", 7)
+        await adrain(clock=now)
+    await result.arefresh()
+    value: list[Any] = result.return_value
+    return value
+
+
+def test_an_async_task_has_steps_sleeps_events_and_children() -> None:
+    first, second, payload, doubled = run()
+    assert (first, payload, doubled) == ("ONE", 7, 8)
+    assert isinstance(second, int)
+    assert tasks.calls == ["one", "double 4"]

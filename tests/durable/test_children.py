@@ -1,0 +1,95 @@
+"""Children: enqueued once, waited for, cancelled with their parent."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import control
+from django_pgqueue.models import Attempt, Child, Message
+from django_pgqueue.testing import drain
+from tests.durable import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    tasks.calls.clear()
+
+
+def test_a_parent_gets_the_values_of_its_children_in_order() -> None:
+    result = tasks.parent.enqueue([3, 1, 2])
+    drain()
+    result.refresh()
+    assert result.return_value == [6, 2, 4, 200]
+    assert sorted(tasks.calls) == ["double 1", "double 100", "double 2", "double 3"]
+    assert list(Attempt.objects.filter(message_id=result.id).order_by("id").values_list("status", flat=True)) == [
+        "suspended",
+        "suspended",
+        "succeeded",
+    ]
+
+
+def test_a_parent_waits_until_the_last_child_has_ended() -> None:
+    result = tasks.parent.enqueue([1, 2])
+    drain(limit=2)
+    result.refresh()
+    assert not result.is_finished
+    assert Message.objects.get(pk=result.id).suspended_attempt == 1
+    drain()
+    result.refresh()
+    assert result.is_finished
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_parent_gets_the_errors_of_its_children(keep: bool) -> None:
+    result = tasks.parent_of_failure.enqueue(keep=keep)
+    drain()
+    result.refresh()
+    value = result.return_value
+    if keep:
+        assert value[0] == "2"
+        assert value[1].endswith("ended as failed: tests.durable.tasks.Trouble: no")
+    else:
+        assert value == ["failed", "no"]
+
+
+def test_many_children_are_enqueued_by_one_atomic_step() -> None:
+    result = tasks.many_children.enqueue(300)
+    drain()
+    result.refresh()
+    assert result.return_value == sum(2 * n for n in range(300))
+    assert Child.objects.count() == 300
+
+
+def test_children_that_have_not_begun_are_cancelled_with_their_parent() -> None:
+    result = tasks.parent.enqueue([1, 2, 3])
+    drain(limit=2)  # the parent, and one child
+    control.cancel(result)
+    assert not Message.objects.exists()
+    assert list(Attempt.objects.filter(final=True).order_by("message_id").values_list("status", flat=True)) == [
+        "cancelled",
+        "succeeded",
+        "cancelled",
+        "cancelled",
+    ]
+
+
+def test_results_of_children_outlive_the_history_until_their_parent_has_read_them() -> None:
+    result = tasks.parent.enqueue([1, 2])
+    drain(limit=2)
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_child_keep(%s)", [dt.datetime.now(dt.UTC).date()])
+        assert cursor.fetchone() == (1,)
+    Attempt.objects.filter(status="succeeded").delete()
+    drain()
+    result.refresh()
+    assert result.return_value == [2, 4, 200]

@@ -1,0 +1,140 @@
+"""Sleeps, events and time-outs."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from django_pgqueue.durable import emit
+from django_pgqueue.exceptions import EventConflict, InvalidContent, InvalidMessage
+from django_pgqueue.models import Attempt, Message, Step
+from django_pgqueue.testing import clock, drain
+from tests.durable import tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db
+NOON = dt.datetime(2030, 6, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    yield
+    tasks.calls.clear()
+
+
+def test_a_task_sleeps_without_a_lock_and_goes_on_when_its_time_has_come() -> None:
+    with clock(NOON) as now:
+        result = tasks.sleepy.enqueue()
+        drain()
+        [message] = Message.objects.all()
+        assert (message.worker, message.unlock_at, message.suspended_attempt) == (None, None, 1)
+        now.advance(tasks.HOUR / 2)
+        assert drain() == []
+        now.advance(tasks.HOUR / 2)
+        drain()
+        result.refresh()
+    assert result.return_value == "AFTER"
+    assert tasks.calls == ["before", "after"]
+    assert set(Attempt.objects.values_list("status", flat=True)) == {"suspended", "succeeded"}
+
+
+def test_run_now_does_not_shorten_a_sleep() -> None:
+    with clock(NOON) as now:
+        tasks.sleepy.enqueue()
+        drain()
+        Message.objects.update(dequeue_at=now.at, in_line=True)
+        drain(limit=1)
+        assert Message.objects.get().dequeue_at == now.at + tasks.HOUR
+        assert Step.objects.filter(status="waiting").count() == 1
+
+
+def test_drain_runs_through_sleeps_and_time_outs_with_the_clock() -> None:
+    with clock(NOON) as now:
+        begun = now.at
+        sleepy, late = tasks.sleepy.enqueue(), tasks.waiting.enqueue("paid:7", hours=5)
+        drain(clock=now)
+        assert now.at == begun + 5 * tasks.HOUR
+    for result, expected in ((sleepy, "AFTER"), (late, "TOO LATE")):
+        result.refresh()
+        assert result.return_value == expected
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_event_reaches_who_waits_whether_it_is_emitted_before_or_after(when: str) -> None:
+    if when == "before":
+        assert emit("paid:7", {"charge": "ch_1"})
+    result = tasks.waiting.enqueue("paid:7")
+    drain()
+    if when == "after":
+        assert Message.objects.get().awaited_event == "paid:7"
+        assert emit("paid:7", {"charge": "ch_1"})
+        drain()
+    result.refresh()
+    assert result.return_value == {"charge": "ch_1"}
+
+
+def test_an_event_wakes_all_who_wait_for_it_and_no_others() -> None:
+    results = [tasks.waiting.enqueue("open") for _ in range(250)]
+    other = tasks.waiting.enqueue("closed")
+    drain()
+    emit("open", True)
+    drain()
+    assert Message.objects.get().pk == int(other.id)
+    results[-1].refresh()
+    assert results[-1].return_value is True
+
+
+def test_an_event_that_comes_after_the_time_out_changes_nothing() -> None:
+    with clock(NOON) as now:
+        result = tasks.waiting.enqueue("paid:7", hours=1)
+        drain()
+        now.advance(tasks.HOUR)
+        drain()
+        emit("paid:7")
+        drain()
+    result.refresh()
+    assert result.return_value == "TOO LATE"
+
+
+def test_an_emit_that_is_rolled_back_wakes_nobody() -> None:
+    tasks.waiting.enqueue("paid:7")
+    drain()
+    with transaction.atomic():
+        emit("paid:7")
+        transaction.set_rollback(True)
+    assert drain() == []
+
+
+def test_a_step_emits_once_with_its_record() -> None:
+    result = tasks.waiting.enqueue("done")
+    tasks.emitting.enqueue("done")
+    drain()
+    result.refresh()
+    assert result.return_value == {"by": "a step"}
+
+
+def test_the_first_emit_of_a_name_counts() -> None:
+    assert emit("paid:7", {"charge": 1})
+    assert not emit("paid:7", {"charge": 1})
+    with pytest.raises(EventConflict, match="'paid:7' was emitted before, with another payload"):
+        emit("paid:7", {"charge": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "payload", "error"),
+    [
+        ("", {}, InvalidMessage),
+        ("e" * 256, {}, InvalidMessage),
+        ("pgqueue:approval:1:x", {}, InvalidMessage),
+        ("paid", None, InvalidContent),
+        ("paid", "a\0b", InvalidContent),
+    ],
+)
+def test_an_event_that_the_queue_cannot_take_is_refused(name: str, payload: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        emit(name, payload)

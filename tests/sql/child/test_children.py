@@ -1,0 +1,93 @@
+"""Children of a message: their ends, and their end with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.sessions import token
+
+if TYPE_CHECKING:
+    from tests.support.sessions import Session
+
+pytestmark = pytest.mark.once
+
+
+def parent_and_child(session: Session) -> tuple[Any, int]:
+    session.create(task="parent")
+    held = session.take(tasks=True)
+    child = session.create(task="child")
+    assert session.value("pgqueue_child_add", **token(held), child_id=child)
+    return held, child
+
+
+# pgqueue_child_add: a child belongs to who holds the parent
+
+
+def test_a_late_worker_has_no_children(session: Session) -> None:
+    session.create(task="parent")
+    held = session.take(tasks=True)
+    session.value("pgqueue_message_defer", **token(held))
+    assert not session.value("pgqueue_child_add", **token(held), child_id=1)
+    assert session.rows("select from pgqueue_child") == []
+
+
+# pgqueue_child_outcomes: how they have ended
+# pgqueue_child_keep: also when the history is gone
+
+
+def outcomes(session: Session, parent_id: int, *ids: int) -> list[tuple[str, Any]]:
+    rows = session.rows("select * from pgqueue_child_outcomes(%s, %s)", (parent_id, list(ids)))
+    return [(row.p_status, row.p_result) for row in rows]
+
+
+def test_the_outcome_of_a_child_is_that_of_its_last_attempt(session: Session) -> None:
+    held, child = parent_and_child(session)
+    other = session.create(task="other")
+    assert outcomes(session, held.id, child, other) == [("waiting", None), ("waiting", None)]
+    for _ in range(2):
+        taken = session.take(tasks=True)
+        session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
+    assert outcomes(session, held.id, child, other) == [("succeeded", 5), ("unknown", None)]
+
+
+def test_outcomes_are_kept_before_a_day_of_the_history_is_dropped(session: Session) -> None:
+    held, child = parent_and_child(session)
+    taken = session.take(tasks=True)
+    session.value("pgqueue_message_fail", **token(taken), error="trouble")
+    session.rows("select pgqueue_child_keep((pgqueue_clock() at time zone 'utc')::date)")
+    session.rows("delete from pgqueue_attempt")
+    [row] = session.rows("select * from pgqueue_child_outcomes(%s, %s)", (held.id, [child]))
+    assert (row.p_status, row.p_error_message) == ("failed", "trouble")
+
+
+def test_a_suspended_parent_is_ready_when_its_children_have_ended(session: Session) -> None:
+    held, child = parent_and_child(session)
+    session.value("pgqueue_message_suspend", **token(held), after_ids=[child])
+    taken = session.take(tasks=True)
+    assert taken.id == child
+    session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker)
+    assert session.take(tasks=True).id == held.id
+
+
+# pgqueue_child_cancel: with their parent
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_children_that_have_not_begun_are_cancelled_with_their_parent(session: Session, is_running: bool) -> None:
+    held, child = parent_and_child(session)
+    if is_running:
+        session.value("pgqueue_message_cancel", **token(held))
+    else:
+        session.value("pgqueue_message_suspend", **token(held), after_ids=[child])
+        session.rows("select pgqueue_message_cancel(%s::bigint)", (held.id,))
+    assert session.messages() == []
+    assert {attempt.status for attempt in session.history() if attempt.final} == {"cancelled"}
+
+
+def test_a_child_that_has_begun_goes_on(session: Session) -> None:
+    held, child = parent_and_child(session)
+    session.take(tasks=True)
+    session.value("pgqueue_message_cancel", **token(held))
+    assert [message.id for message in session.messages()] == [child]

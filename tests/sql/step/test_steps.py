@@ -1,0 +1,144 @@
+"""The records of steps: fenced, read, kept as long as their message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from tests.support.sessions import NOON, token
+
+if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
+
+pytestmark = pytest.mark.once
+
+
+# pgqueue_step_record: the holder of a message records its steps, and nobody else
+
+
+def test_the_holder_records_a_step(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True)
+    assert session.value("pgqueue_step_record", **token(held), name="one", result="x")
+    [row] = session.rows("select name, status, attempt, result from pgqueue_step")
+    assert (row.name, row.status, row.attempt, row.result) == ("one", "done", 1, "x")
+
+
+def test_a_late_worker_records_nothing(session: Session) -> None:
+    session.create(task="t")
+    held = token(session.take(tasks=True))
+    assert not session.value("pgqueue_step_record", **(held | {"attempt": 2}), name="one")
+    assert not session.value("pgqueue_step_record", **(held | {"worker": "another"}), name="one")
+    session.value("pgqueue_message_defer", **held)
+    assert not session.value("pgqueue_step_record", **held, name="one")
+    assert session.rows("select from pgqueue_step") == []
+
+
+def test_a_record_keeps_a_take_over_away_and_lets_a_heartbeat_pass(connect: Connect) -> None:
+    worker, other = connect(autocommit=False), connect()
+    other.create(task="t")
+    held = token(other.take(tasks=True, lock_ms=0))
+    assert worker.value("pgqueue_step_record", **held, name="one")
+    assert other.value("pgqueue_message_heartbeat", **held, lock_ms=0)
+    assert other.value("pgqueue_message_expire") == 0
+    worker.commit()
+    assert other.value("pgqueue_message_expire") == 1
+
+
+@pytest.mark.parametrize("name", ["", "n" * 256])
+def test_a_name_that_is_too_long_is_refused(session: Session, name: str) -> None:
+    session.create(task="t")
+    with pytest.raises(psycopg.errors.CheckViolation, match="pgqueue_step_name_short"):
+        session.value("pgqueue_step_record", **token(session.take(tasks=True)), name=name)
+
+
+# pgqueue_step_load: the records of one message
+# pgqueue_step_result: one of its results
+
+
+def test_the_records_of_a_message_are_read_without_what_is_large(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True)
+    large = "".join(f"{n:06}" for n in range(10_000))
+    for name, result in (("small", 1), ("large", large)):
+        session.value("pgqueue_step_record", **token(held), name=name, result=result)
+    rows = session.rows("select * from pgqueue_step_load(%s, %s)", (held.id, held.created_at))
+    assert [(row.p_name, row.p_is_large, row.p_result) for row in rows] == [("small", False, 1), ("large", True, None)]
+    assert session.one("select pgqueue_step_result(%s, %s, 'large')", (held.id, held.created_at)) == large
+
+
+# pgqueue_step_maintain: retention drops days, and nothing of a message that is in the queue
+# pgqueue_step_partition: a day
+
+
+DAY_MS = 86_400_000
+
+
+def partitions(session: Session) -> list[str]:
+    return session.column("""
+        select relname::text from pg_class where relkind = 'r' and relname like 'pgqueue_step_2023%' order by relname
+    """)
+
+
+@pytest.fixture
+def in_2023(session: Session) -> Any:
+    """Days of their own."""
+    session.set_clock(NOON)
+    yield session
+    for name in partitions(session):
+        session.rows(f"drop table {name}")
+    session.rows("delete from pgqueue_step")
+
+
+def test_rows_of_a_day_without_a_partition_move_into_it(in_2023: Session) -> None:
+    session = in_2023
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    assert session.one("select tableoid::regclass::text from pgqueue_step") == "pgqueue_step_default"
+    session.value("pgqueue_step_maintain", days_ahead=1)
+    assert partitions(session) == ["pgqueue_step_20231114", "pgqueue_step_20231115"]
+    assert session.one("select tableoid::regclass::text from pgqueue_step") == "pgqueue_step_20231114"
+
+
+def test_retention_drops_the_steps_of_ended_messages_and_keeps_those_of_others(in_2023: Session) -> None:
+    session = in_2023
+    for name in ("ended", "runs"):
+        session.create(task="t")
+        held = session.take(tasks=True)
+        session.value("pgqueue_step_record", **token(held), name=name, result=name)
+        if name == "ended":
+            session.value("pgqueue_message_fail", **token(held))
+    session.value("pgqueue_step_maintain", days_ahead=0)
+    session.set_clock(NOON + 5 * DAY_MS)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    [row] = session.rows(
+        "select name, recorded_at > finished_at as is_written_anew, tableoid::regclass::text from pgqueue_step"
+    )
+    assert (row.name, row.is_written_anew, row.tableoid) == ("runs", True, "pgqueue_step_20231119")
+
+
+def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Session) -> None:
+    session = in_2023
+    session.value("pgqueue_event_emit", name="old")
+    message_id = session.create(task="t")
+    held = token(session.take(tasks=True))
+    session.rows("select pgqueue_budget_spend(%s, 1, 'b', 1, 2, %s)", (message_id, held["worker"]))
+    child = session.create(task="t")
+    assert session.value("pgqueue_child_add", **held, child_id=child)
+    session.value("pgqueue_message_fail", **held)
+    session.set_clock(NOON + 5 * DAY_MS)
+    session.value("pgqueue_event_emit", name="young")
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    assert session.column("select name from pgqueue_event") == ["young"]
+    assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
+
+
+@pytest.mark.parametrize("days", [{"days_ahead": -1}, {"days_kept": -1}])
+def test_days_that_are_no_days_are_refused(session: Session, days: dict[str, int]) -> None:
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        session.value("pgqueue_step_maintain", **days)
