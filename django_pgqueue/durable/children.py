@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
+class EnqueuedChild:
     """Message that a durable task has enqueued: pass it to ``context.gather``."""
 
     id: int

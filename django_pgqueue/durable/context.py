@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from asgiref.sync import sync_to_async
 
 from django_pgqueue import functions
-from django_pgqueue.durable.children import Child, outcome_of
+from django_pgqueue.durable.children import EnqueuedChild, outcome_of
 from django_pgqueue.durable.decision import Decision, event_of
 from django_pgqueue.durable.events import event_name
 from django_pgqueue.durable.suspension import Suspension
@@ -163,7 +163,7 @@ class DurableContext(PgQueueContext):
         ``to``: the permission that this person needs, such as ``"shop.approve_export"``; without it, that to run
         messages.  ``show``: what the person is shown, as JSON.  The decision is true if it approves.
         """
-        if to is not None and not (isinstance(to, str) and 0 < to.find(".") < len(to) - 1):
+        if to is not None and not 0 < to.find(".") < len(to) - 1:
             message = f"to={to!r} is not the name of a permission, such as 'shop.approve_export'."
             raise InvalidStep(message)
         details = None if show is None else content.encode(show, max_bytes=self.max_bytes, what="show")
@@ -189,16 +189,16 @@ class DurableContext(PgQueueContext):
 
     # Children
 
-    def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> Child:
+    def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> EnqueuedChild:
         """Enqueues a task once, as a child of this message; ``task.enqueue_in(context, …)`` does the same."""
         return self.steps.enqueue(task, args, kwargs)
 
-    def gather(self, children: Iterable[Child | int], *, return_exceptions: bool = False) -> list[Any]:
+    def gather(self, children: Iterable[EnqueuedChild | int], *, return_exceptions: bool = False) -> list[Any]:
         """Suspends the task until its children have ended, and returns what they returned, in the same order.
 
         Raises ChildFailed for the first child that did not succeed.  ``return_exceptions``: it is in the list instead.
         """
-        ids = [child.id if isinstance(child, Child) else int(child) for child in children]
+        ids = [child.id if isinstance(child, EnqueuedChild) else int(child) for child in children]
         self.steps.require_outside("gather")
         outcomes = functions.child_outcomes(self.steps.connection, self.message, ids) if ids else []
         waiting = tuple(outcome.id for outcome in outcomes if outcome.status == "waiting")
@@ -253,11 +253,11 @@ class DurableContext(PgQueueContext):
         """The ``async`` variant of ``approval``."""
         return await sync_to_async(self.approval)(name, to, show)
 
-    async def aenqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> Child:
+    async def aenqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> EnqueuedChild:
         """The ``async`` variant of ``enqueue``."""
         return await sync_to_async(self.enqueue)(task, *args, **kwargs)
 
-    async def agather(self, children: Iterable[Child | int], *, return_exceptions: bool = False) -> list[Any]:
+    async def agather(self, children: Iterable[EnqueuedChild | int], *, return_exceptions: bool = False) -> list[Any]:
         """The ``async`` variant of ``gather``."""
         return await sync_to_async(self.gather)(children, return_exceptions=return_exceptions)
 

@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections, transaction
 
 from django_pgqueue import functions
-from django_pgqueue.durable.children import Child
+from django_pgqueue.durable.children import EnqueuedChild
 from django_pgqueue.exceptions import AttemptLost, InvalidStep
 from django_pgqueue.functions import Error
 from django_pgqueue.values import content, names
@@ -142,7 +142,7 @@ class Steps:
             self.record(name, text, kind="atomic", started_at=started_at)
         return normal
 
-    def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Child:
+    def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EnqueuedChild:
         if inside.get() is not None and not in_atomic.get():
             message = (
                 f"enqueue_in() inside of the step {inside.get()!r} could enqueue twice: call it outside of the step, "
@@ -158,15 +158,15 @@ class Steps:
             raise InvalidStep(message)
         if inside.get() is not None:
             self.require_open("enqueue_in")
-            return Child(self._enqueue(task, args, kwargs))
+            return EnqueuedChild(self._enqueue(task, args, kwargs))
         name = self.numbered(f"enqueue {task.module_path.rpartition('.')[2]}"[:200])
         if self.begin(name):
-            return Child(self.result(name))
+            return EnqueuedChild(self.result(name))
         started_at = self.clock()
         with transaction.atomic(using=self.database):
             child_id = self._enqueue(task, args, kwargs)
             self.record(name, str(child_id), kind="enqueue", started_at=started_at)
-        return Child(child_id)
+        return EnqueuedChild(child_id)
 
     def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         child_id = int(task.enqueue(*args, **kwargs).id)

@@ -115,6 +115,7 @@ from django_pgqueue.functions.steps import (
     StepRecord,
     Wait,
     approval_decide,
+    approval_permission,
     budget_spend,
     child_add,
     child_outcomes,

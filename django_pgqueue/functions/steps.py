@@ -83,7 +83,7 @@ def step_maintain(connection: Connection, *, history_days: int | None = None) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What a suspended message waits for: a time, an event, a decision, or other messages."""
+    """Reason for which a message is suspended: a time, an event, a decision, or other messages."""
 
     name: str | None = None
     """The step that waits.  None: it waits for other messages."""
@@ -198,6 +198,17 @@ def child_outcomes(connection: Connection, message: Received, ids: Sequence[int]
     with connection.cursor() as cursor:
         cursor.execute(OUTCOMES, (message.id, list(ids)))
         return [ChildOutcome(*row) for row in cursor.fetchall()]
+
+
+def approval_permission(connection: Connection, message_id: int, name: str) -> str | None:
+    """Returns the permission that an approval asks for.  None: it asks for none, or does not exist."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "select a.permission from pgqueue_approval a where a.message_id = %s::bigint and a.name = %s",
+            (message_id, name),
+        )
+        row = cursor.fetchone()
+        return None if row is None else row[0]
 
 
 def approval_decide(

@@ -32,7 +32,8 @@ def note(what: str) -> str:
 
 
 def add_group(name: str) -> int:
-    return Group.objects.create(name=name).pk
+    pk: int = Group.objects.create(name=name).pk
+    return pk
 
 
 def add_group_and_fail(name: str) -> None:

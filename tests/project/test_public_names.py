@@ -24,6 +24,8 @@ django_pgqueue: Call Exchange Exponential Queue Retry batch cron enqueue_many ev
 django_pgqueue.tasks: Exponential PgQueueTask batch cron every task
 # Enqueue.
 django_pgqueue.backend: Call PgQueueBackend enqueue_many
+# Durable tasks.
+django_pgqueue.durable: Decision DurableContext Suspension aemit decide emit
 # Raw messages.
 django_pgqueue.queue: Queue ReceivedMessage
 # Exchanges.
@@ -35,6 +37,16 @@ django_pgqueue.exceptions: AttemptLost ChannelFull ChannelReleased ContentTooLar
     OutdatedQueue PgQueueError Retry SlotDied TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
 django_pgqueue.models: Arrival Attempt Binding Channel Edit Ended Exchange Lane Message Overview QueueState
     ReportError ReportHour ReportQueue Schedule Worker
+django_pgqueue.control: cancel pause pause_schedule release_channel repair_channels resume resume_schedule
+    run_schedule set_channel
+django_pgqueue.exceptions: AttemptLost BudgetExceeded ChannelFull ChannelReleased ChildFailed ContentTooLarge
+    DependencyFailed DuplicateMessage EventConflict HalfInstalled InvalidContent InvalidMessage InvalidPattern
+    InvalidSchedule InvalidStep OutdatedQueue
+    PgQueueError Retry SlotDied StepNotRepeated TaskBeingImported TaskCancelled TaskTimeout UnknownExchange
+    UnknownTask
+django_pgqueue.models: Approval Arrival Attempt Binding Budget Channel Child Ended Event Exchange Lane Message
+    Overview QueueState
+    ReportError ReportHour ReportQueue Schedule Step Worker
 # What settings, URLs and LOGGING name.
 django_pgqueue.logs: JsonFormatter
 django_pgqueue.metrics.urls: urlpatterns

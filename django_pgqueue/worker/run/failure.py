@@ -52,9 +52,8 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
             exception = invalid
     if is_a(exception, (Deferral, Suspension)):
         execution.set(status=TaskResultStatus.READY)
-        return (
-            Suspended(exception.wait) if isinstance(exception, Suspension) else Deferred(exception.wait_seconds, state)
-        )
+        wait_seconds = getattr(exception, "wait_seconds", None)
+        return Suspended(exception.wait) if is_a(exception, Suspension) else Deferred(wait_seconds or 0.0, state)
     error = Error.of(exception)
     if is_a(exception, UnknownTask) and (not_begun := _not_begun(execution, exception, error)) is not None:
         return not_begun

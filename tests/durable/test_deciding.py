@@ -1,0 +1,44 @@
+"""Who may decide."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.exceptions import PermissionDenied
+
+from django_pgqueue.durable import decide
+from django_pgqueue.models import Approval
+from django_pgqueue.testing import drain
+from tests.durable import tasks
+
+pytestmark = pytest.mark.django_db
+
+
+def user_with(codename: str) -> User:
+    user = User.objects.create(username="ada")
+    user.user_permissions.add(Permission.objects.get(codename=codename))
+    return User.objects.get(pk=user.pk)
+
+
+def test_a_user_with_the_permission_decides_and_is_recorded() -> None:
+    result = tasks.asks.enqueue(to="auth.view_group")
+    drain()
+    assert decide(result, "ship-abroad", approved=True, user=user_with("view_group"), comment="fine") == "decided"
+    drain()
+    result.refresh()
+    assert result.return_value == [True, "ada", "fine"]
+
+
+@pytest.mark.parametrize("to", ["auth.view_group", None])
+def test_a_user_without_the_permission_decides_nothing(to: str | None) -> None:
+    result = tasks.asks.enqueue(to=to)
+    drain()
+    with pytest.raises(PermissionDenied, match="ada may not decide 'ship-abroad'"):
+        decide(result, "ship-abroad", approved=True, user=user_with("add_group"))
+    assert Approval.objects.get().decided_at is None
+
+
+def test_who_may_run_messages_decides_where_no_permission_is_named() -> None:
+    result = tasks.asks.enqueue()
+    drain()
+    assert decide(result, "ship-abroad", approved=False, user=user_with("run_message")) == "decided"
