@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_step_record', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_step_record', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -171,6 +171,83 @@ alter table pgqueue_worker add column is_asleep boolean not null
 create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep\;
 create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room\;
 create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null\;
+-- The lakes that the history is exported to, and how far each of them has come.  A row is written when a lake has been
+-- committed, so it may be behind its lake and is never ahead of it.  Retention waits for what no lake has read yet.
+--   id               what the lake calls itself in its manifests
+--   location         the folder or URL, as the last run named it
+--   position         the lake has the rows of all transactions before this one
+--   exported_at      when a run last found that the lake has everything up to its position; null: none has ended yet
+--   missed_attempts  how many attempts retention has dropped before the lake had them, in all
+--   missed_from, missed_until, missed_at   the first and the last such day, and when the last one was dropped
+create table pgqueue_lake (
+    id              text primary key,
+    location        text not null,
+    position        bigint not null,
+    missed_attempts bigint not null default 0,
+    exported_at     timestamptz,
+    missed_at       timestamptz,
+    missed_from     date,
+    missed_until    date,
+    constraint pgqueue_lake_texts_short check (octet_length(id) between 1 and 100 and octet_length(location) <= 2000),
+    constraint pgqueue_lake_counts_range check (position >= 0 and missed_attempts >= 0),
+    constraint pgqueue_lake_times_of_calendar check (
+        exported_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and missed_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
+-- Edits: an action for everything that matches a filter, which workers do in steps (pgqueue_edit_step).  The filter and
+-- the parameters are checked when an edit is asked for (pgqueue_edit_ask); who may ask is a matter of rights.
+-- action      run_now, postpone, cancel, delete, move, prioritise: messages.  enqueue_again: final attempts
+-- position    the last id that a step has looked at, from first_id on; last_id ends it: what comes later is not meant
+-- done        messages that were changed.  asked: running ones that were asked to stop.  awaiting: those that wait for
+--             others and were left out.  skipped: those that could not be changed, because they run, or need no change
+-- locked_ids  messages that other sessions held when a step came by: they are tried once more at the end
+create table pgqueue_edit (
+    id          bigint generated always as identity primary key,
+    first_id    bigint not null,
+    last_id     bigint not null,
+    position    bigint not null,
+    done        bigint not null default 0,
+    asked       bigint not null default 0,
+    awaiting    bigint not null default 0,
+    skipped     bigint not null default 0,
+    asked_at    timestamptz not null default now(),
+    started_at  timestamptz,
+    stopped_at  timestamptz,
+    finished_at timestamptz,
+    action      text not null,
+    asked_by    text not null,
+    stopped_by  text,
+    error       text,
+    filter      jsonb not null default '{}',
+    parameters  jsonb not null default '{}',
+    locked_ids  bigint[] not null default '{}',
+    constraint pgqueue_edit_action_known check (
+        action in ('run_now', 'postpone', 'cancel', 'delete', 'move', 'prioritise', 'enqueue_again')),
+    constraint pgqueue_edit_names_short check (
+        octet_length(asked_by) between 1 and 255 and octet_length(stopped_by) <= 255 and octet_length(error) <= 2000),
+    constraint pgqueue_edit_filter_small check (octet_length(filter::text) <= 8000 and octet_length(parameters::text) <= 1000),
+    constraint pgqueue_edit_times_of_calendar check (
+        least(asked_at, started_at, stopped_at, finished_at) >= '0001-01-02 00:00:00+00'
+        and greatest(asked_at, started_at, stopped_at, finished_at) <= '9999-12-30 00:00:00+00')
+)\;
+
+-- The edits that workers have to do.
+create index pgqueue_edit_open_ix on pgqueue_edit (id) where finished_at is null and stopped_at is null\;
+
+-- A second click asks for nothing more.
+create unique index pgqueue_edit_once_ix on pgqueue_edit (action, md5(filter::text), md5(parameters::text))
+    where finished_at is null\;
+-- The messages of the history that a replay has enqueued again, each once under the name of the replay.  The transaction
+-- that enqueues them writes the rows, so the two cannot disagree.  Replays delete rows that are older than a year.
+create table pgqueue_replayed (
+    replay      text not null,
+    message_id  bigint not null,
+    replayed_at timestamptz not null default now(),
+    primary key (replay, message_id),
+    constraint pgqueue_replayed_name_short check (octet_length(replay) between 1 and 200),
+    constraint pgqueue_replayed_times_of_calendar check (
+        replayed_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
 alter table pgqueue_message add column suspended_attempt integer, add column awaited_event text\;
 alter table pgqueue_ended add column event text\;
 alter table pgqueue_attempt
@@ -2952,12 +3029,14 @@ begin
     return not v_waits;
 end
 $$\;
+drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint)\;
 create or replace function pgqueue_staged_enqueue(
     p_run_id text,
     p_epoch bigint,
     p_batch uuid,
     p_tokens uuid[],
-    p_rows bigint
+    p_rows bigint,
+    p_replay text default null
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -2966,7 +3045,9 @@ as $$
 -- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
 -- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
 -- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
--- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
+-- p_replay is the name of a replay: it also raises an error when a message with the header enqueued_again_from was
+-- replayed under this name before.
+-- Writes pgqueue_ledger, pgqueue_replayed, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
 -- message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -2976,6 +3057,7 @@ declare
     v_queue text;
     v_messages jsonb;
     v_refused bigint;
+    v_known bigint;
 begin
     insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
     on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
@@ -2983,6 +3065,23 @@ begin
     if not found then
         delete from pgqueue_staged s where s.batch = p_batch;
         return null;
+    end if;
+
+    if p_replay is not null then
+        delete from pgqueue_replayed r where r.replayed_at < now() - interval '365 days';
+        with first as (
+            insert into pgqueue_replayed (replay, message_id)
+            select p_replay, (s.headers ->> 'enqueued_again_from')::bigint
+            from pgqueue_staged s
+            where s.batch = p_batch and s.token = any (p_tokens) and s.headers ? 'enqueued_again_from'
+            order by 2
+            on conflict do nothing
+            returning 1)
+        select p_rows - count(*) into v_known from first;
+        if v_known > 0 then
+            raise exception 'another run has replayed % of the messages of run %', v_known, p_run_id
+                using hint = 'Nothing was enqueued. Run the replay again: it selects only those that are left.';
+        end if;
     end if;
 
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
@@ -3604,6 +3703,818 @@ begin
     return v_count;
 end
 $$\;
+drop function if exists pgqueue_attempt_maintain(integer, integer)\;
+create or replace function pgqueue_attempt_maintain(
+    p_days_ahead integer default 7,
+    p_days_kept integer default null,
+    p_lake_days integer default 7
+) returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
+-- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
+-- together, or one.  Call it again as long as it makes or drops any.
+-- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
+-- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
+-- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
+-- with a warning, and the row of the lake counts what it has missed.
+-- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_partition record;
+    v_lake record;
+    v_unread bigint;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
+        raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
+    -- partition needs it anyway, and no traffic waits for it.
+    begin
+        lock table only pgqueue_attempt in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n
+            union
+            (select s.day from (
+                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
+                       row_number() over (order by d.finished_at::date) as place
+                from pgqueue_attempt_default d
+                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                group by 1) as s
+             where s.moved <= 10000 or s.place = 1
+             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            order by 1
+        loop
+            begin
+                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
+            exception
+                when lock_not_available then
+                    exit;
+            end;
+        end loop;
+    exception
+        when lock_not_available then  -- held by a session that reads the default partition
+            null;
+    end;
+    for v_partition in
+        select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass
+          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 10
+    loop
+        begin
+            v_unread := 0;
+            for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
+                execute format('select count(*) from %I a where a.transaction_id >= $1', v_partition.relname)
+                    into v_unread using v_lake.position;
+                continue when v_unread = 0;
+                exit when v_partition.day >= v_today - p_days_kept - p_lake_days;
+                raise warning 'the history of % is dropped, and the lake % had not read % attempts of it',
+                    v_partition.day, v_lake.location, v_unread;
+                update pgqueue_lake l
+                set missed_attempts = l.missed_attempts + v_unread, missed_at = pgqueue_clock(),
+                    missed_from = least(l.missed_from, v_partition.day),
+                    missed_until = greatest(l.missed_until, v_partition.day)
+                where l.id = v_lake.id;
+                v_unread := 0;
+            end loop;
+            continue when v_unread > 0;
+            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        exception
+            when lock_not_available then
+                exit;  -- and the lock of pgqueue_attempt is released here
+        end;
+    end loop;
+    return v_changed;
+end
+$$\;
+create or replace function pgqueue_lake_move(
+    p_id text,
+    p_location text,
+    p_position bigint,
+    p_is_done boolean default true
+) returns pgqueue_lake
+language sql
+set search_path from current
+as $$
+    -- Records that the lake p_id, at p_location, has the rows of all transactions before p_position, and returns its row.
+    -- p_is_done false: a run begins there, so the time of the last export stays.  Writes pgqueue_lake.
+    insert into pgqueue_lake as l (id, location, position, exported_at)
+    values (p_id, p_location, p_position, case when p_is_done then pgqueue_clock() end)
+    on conflict (id) do update set location = excluded.location, position = excluded.position,
+        exported_at = coalesce(excluded.exported_at, l.exported_at)
+    returning l.*
+$$\;
+create or replace function pgqueue_lake_forget(p_lake text) returns integer
+language sql
+set search_path from current
+as $$
+    -- Forgets the lakes with this id or location, so that retention does not wait for them.  Returns how many.  The next
+    -- export to such a lake records it again.  Writes pgqueue_lake.
+    with forgotten as (delete from pgqueue_lake l where l.id = p_lake or l.location = p_lake returning 1)
+    select count(*)::integer from forgotten
+$$\;
+create or replace function pgqueue_attempt_error_group(p_class text, p_message text, p_traceback text) returns text
+language sql immutable parallel safe
+set search_path from current
+as $$
+    -- Returns the group of an error: equal for errors of one class that come from the same function of the same file,
+    -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
+    -- with its numbers, quoted texts and hexadecimal words left out.
+    select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
+        (select substring(t.place from '([^/\\"]+"), line')
+                || substring(t.place from ', in ([^\n]+)$')
+         from (select substring(right(p_traceback, 4000) from '.*(File "[^"]+", line \d+, in [^\n]+)') as place) as t),
+        regexp_replace(left(p_message, 300), '"[^"]*"|''[^'']*''|\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\M', '?', 'g'),
+        ''))), 12)
+$$\;
+create or replace function pgqueue_edit_check(p_action text, p_filter jsonb, p_parameters jsonb default null) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Raises an error unless this is an edit that pgqueue_edit_step understands: a key that it does not know would let it
+-- change more than was meant.  Times are epoch ms.  p_parameters null: only the filter is checked.  Reads no table.
+declare
+    v_texts text[] := array['queue', 'task', 'task_contains', 'channel', 'status', 'error_group'];
+    v_numbers text[] := array['priority_from', 'priority_until', 'created_from', 'created_until'];
+    v_statuses text[];
+    v_wanted text;
+    v_key text;
+    v_value jsonb;
+    v_bad text;
+begin
+    v_wanted := case p_action when 'postpone' then 'run_at' when 'move' then 'queue' when 'prioritise' then 'priority' end;
+    if p_action in ('run_now', 'postpone', 'cancel', 'delete', 'move', 'prioritise') then
+        v_texts := v_texts || array['error_contains'];
+        v_numbers := v_numbers || array['run_at_from', 'run_at_until'];
+        v_statuses := array['scheduled', 'ready', 'running', 'expired'];
+    elsif p_action = 'enqueue_again' then
+        v_texts := v_texts || array['error_class', 'error_contains'];
+        v_numbers := v_numbers || array['finished_from', 'finished_until'];
+        v_statuses := array['succeeded', 'failed', 'cancelled', 'lost'];
+    else
+        raise exception 'p_action is %', coalesce(quote_literal(p_action), 'null')
+            using errcode = 'invalid_parameter_value',
+                  hint = 'It is run_now, postpone, cancel, delete, move, prioritise or enqueue_again.';
+    end if;
+    if jsonb_typeof(p_filter) is distinct from 'object' or jsonb_typeof(p_parameters) <> 'object' then
+        raise exception 'p_filter or p_parameters is no JSON object'
+            using errcode = 'invalid_parameter_value', hint = 'Everything is {}.';
+    end if;
+
+    for v_key, v_value in select * from jsonb_each(p_filter) loop
+        v_bad := case
+            when v_key = 'raw' and jsonb_typeof(v_value) <> 'boolean' then 'must be true or false'
+            when v_key = 'argument' and jsonb_typeof(v_value) not in ('string', 'number', 'boolean')
+                then 'must be a text, a number, or true or false'
+            when v_key in ('raw', 'argument') then null
+            when v_key = any (v_texts) and jsonb_typeof(v_value) <> 'string' then 'must be a text'
+            when v_key = 'status' and not v_value #>> '{}' = any (v_statuses)
+                then 'is one of ' || array_to_string(v_statuses, ', ')
+            when v_key = any (v_texts) then null
+            when v_key = any (v_numbers) and (jsonb_typeof(v_value) <> 'number' or v_value::text !~ '^-?[0-9]{1,18}$')
+                then 'must be a whole number'
+            when v_key = any (v_numbers) then null
+            else 'is no part of a filter for ' || p_action end;
+        if v_bad is not null then
+            raise exception 'p_filter: % %', quote_literal(left(v_key, 100)), v_bad
+                using errcode = 'invalid_parameter_value',
+                      hint = 'Known: raw, argument, ' || array_to_string(v_texts || v_numbers, ', ') || '.';
+        end if;
+    end loop;
+
+    if p_parameters is null then
+        return;
+    end if;
+    select k into v_key from jsonb_object_keys(p_parameters) as k where k is distinct from v_wanted limit 1;
+    if found or (v_wanted is not null and not p_parameters ? v_wanted) then
+        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": …}', '{}')
+            using errcode = 'invalid_parameter_value';
+    end if;
+    v_value := p_parameters -> v_wanted;
+    if p_action = 'move' and (jsonb_typeof(v_value) <> 'string' or octet_length(v_value #>> '{}') not between 1 and 255)
+       or p_action = 'postpone' and v_value::text !~ '^-?[0-9]{1,15}$'
+       or p_action = 'prioritise' and (v_value::text !~ '^-?[0-9]{1,3}$' or v_value::text::integer not between -100 and 100)
+    then
+        raise exception 'p_parameters: % is %', v_wanted, left(v_value::text, 100)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'A queue is a name of up to 255 bytes, a priority a whole number from -100 to 100, and run_at epoch ms.';
+    end if;
+end
+$$\;
+create or replace function pgqueue_edit_messages(
+    p_filter jsonb,
+    p_after bigint,
+    p_until bigint,
+    p_limit integer default 1000,
+    out p_ids bigint[],
+    out p_last bigint
+)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Looks at the first p_limit messages with ids after p_after and up to p_until.  Returns the ids of those that match
+    -- p_filter (pgqueue_edit_check), and the last id that it looked at: p_until when there are no more.
+    -- argument is a value anywhere in the content; a number also matches a text of it.  Locks nothing.
+    select coalesce(array_agg(w.id order by w.id) filter (where w.fits), '{}'),
+           case when count(*) < p_limit then p_until else max(w.id) end
+    from (
+        select m.id,
+               (f.queue is null or m.queue = f.queue)
+               and (f.task is null or m.task = f.task)
+               and (f.raw is null or (m.task is null) = f.raw)
+               and (f.task_contains is null or strpos(lower(m.task), lower(f.task_contains)) > 0)
+               and (f.channel is null or m.channel = f.channel)
+               and (f.status is null or f.status = case
+                    when m.unlock_at > pgqueue_now() then 'running'
+                    when m.unlock_at is not null then 'expired'
+                    when m.dequeue_at > pgqueue_now() then 'scheduled'
+                    else 'ready' end)
+               and (f.priority_from is null or m.priority >= f.priority_from)
+               and (f.priority_until is null or m.priority <= f.priority_until)
+               and (f.created_from is null or m.created_at >= pgqueue_from_epoch(f.created_from))
+               and (f.created_until is null or m.created_at <= pgqueue_from_epoch(f.created_until))
+               and (f.run_at_from is null or m.dequeue_at >= f.run_at_from)
+               and (f.run_at_until is null or m.dequeue_at <= f.run_at_until)
+               and (f.error_contains is null or strpos(lower(left(m.last_error, 1000)), lower(f.error_contains)) > 0)
+               and (f.error_group is null or m.last_error is not null and exists (
+                    select from pgqueue_attempt a
+                    where a.message_id = m.id and a.status in ('failed', 'retried', 'lost')
+                      and pgqueue_attempt_error_group(a.error_class, a.error_message, a.traceback) = f.error_group))
+               and (f.argument is null or jsonb_path_exists(
+                    m.content, '$.** ? (@ == $value || @ == $text)',
+                    jsonb_build_object('value', f.argument, 'text', f.argument #>> '{}'))) as fits
+        from jsonb_to_record(p_filter) as f (
+            queue text, task text, raw boolean, task_contains text, channel text, status text, priority_from bigint,
+            priority_until bigint, created_from bigint, created_until bigint, run_at_from bigint, run_at_until bigint,
+            error_contains text, error_group text, argument jsonb)
+        cross join lateral (
+            select m.* from pgqueue_message m
+            where m.id > p_after and m.id <= p_until
+            order by m.id limit p_limit
+        ) as m
+    ) as w
+$$\;
+create or replace function pgqueue_edit_attempts(
+    p_filter jsonb,
+    p_after bigint,
+    p_until bigint,
+    p_limit integer default 1000,
+    out p_ids bigint[],
+    out p_last bigint
+)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Looks at the first p_limit attempts with ids after p_after and up to p_until.  Returns the ids of those that were
+    -- the last of their message, have its content, and match p_filter (pgqueue_edit_check), and the last id that it
+    -- looked at: p_until when there are no more.  Locks nothing.
+    select coalesce(array_agg(w.id order by w.id) filter (where w.fits), '{}'),
+           case when count(*) < p_limit then p_until else max(w.id) end
+    from (
+        select a.id,
+               a.final and a.content is not null
+               and (f.queue is null or a.queue = f.queue)
+               and (f.task is null or a.task = f.task)
+               and (f.raw is null or (a.task is null) = f.raw)
+               and (f.task_contains is null or strpos(lower(a.task), lower(f.task_contains)) > 0)
+               and (f.channel is null or a.channel = f.channel)
+               and (f.status is null or a.status = f.status)
+               and (f.priority_from is null or a.priority >= f.priority_from)
+               and (f.priority_until is null or a.priority <= f.priority_until)
+               and (f.created_from is null or a.created_at >= pgqueue_from_epoch(f.created_from))
+               and (f.created_until is null or a.created_at <= pgqueue_from_epoch(f.created_until))
+               and (f.finished_from is null or a.finished_at >= pgqueue_from_epoch(f.finished_from))
+               and (f.finished_until is null or a.finished_at <= pgqueue_from_epoch(f.finished_until))
+               and (f.error_class is null or strpos(lower(a.error_class), lower(f.error_class)) > 0)
+               and (f.error_contains is null
+                    or strpos(lower(left(a.error_message, 1000)), lower(f.error_contains)) > 0)
+               and (f.error_group is null or a.status in ('failed', 'lost')
+                    and pgqueue_attempt_error_group(a.error_class, a.error_message, a.traceback) = f.error_group)
+               and (f.argument is null or jsonb_path_exists(
+                    a.content, '$.** ? (@ == $value || @ == $text)',
+                    jsonb_build_object('value', f.argument, 'text', f.argument #>> '{}'))) as fits
+        from jsonb_to_record(p_filter) as f (
+            queue text, task text, raw boolean, task_contains text, channel text, status text, priority_from bigint,
+            priority_until bigint, created_from bigint, created_until bigint, finished_from bigint,
+            finished_until bigint, error_class text, error_contains text, error_group text, argument jsonb)
+        cross join lateral (
+            select a.* from pgqueue_attempt a
+            where a.id > p_after and a.id <= p_until
+            order by a.id limit p_limit
+        ) as a
+    ) as w
+$$\;
+create or replace function pgqueue_edit_ask(
+    p_action text,
+    p_filter jsonb,
+    p_parameters jsonb default '{}',
+    p_asked_by text default session_user
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Asks for an edit, which workers begin within some seconds (pgqueue_edit_step), and returns its id.  It means what is
+-- there now, and nothing that comes later.  Whoever may call this may do all of it: nobody is asked again.
+-- An edit that is the same as one that has not finished is that one.  The same enqueue_again goes on where the last one
+-- ended: no message is enqueued again by both.  Deletes edits that ended a year ago.
+-- Reads the ends of the table's ids; writes pgqueue_edit; wakes workers that rest.
+declare
+    v_id bigint;
+    v_first bigint;
+    v_last bigint;
+begin
+    perform pgqueue_edit_check(p_action, p_filter, coalesce(p_parameters, '{}'));
+    delete from pgqueue_edit e where e.finished_at < pgqueue_clock() - interval '1 year';
+    if p_action = 'enqueue_again' then
+        v_first := (select a.id from pgqueue_attempt a order by a.id limit 1);
+        v_last := (select a.id from pgqueue_attempt a order by a.id desc limit 1);
+        v_first := greatest(v_first, (
+            select max(e.position) + 1 from pgqueue_edit e
+            where e.action = p_action and e.filter = p_filter and e.finished_at is not null));
+    else
+        v_first := (select m.id from pgqueue_message m order by m.id limit 1);
+        v_last := (select m.id from pgqueue_message m order by m.id desc limit 1);
+    end if;
+    v_first := coalesce(v_first, 1);
+    v_last := greatest(v_last, v_first - 1);
+    insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
+    values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
+    on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
+    returning id into v_id;
+    if v_id is null then
+        update pgqueue_edit e set stopped_at = null, stopped_by = null
+        where e.action = p_action and e.filter = p_filter and e.parameters = coalesce(p_parameters, '{}') and e.finished_at is null
+        returning e.id into v_id;
+    end if;
+    perform pg_notify('pgqueue_' || r.id, 'edit')
+    from (
+        select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+    ) as r;
+    return v_id;
+end
+$$\;
+create or replace function pgqueue_edit_stop(p_id bigint, p_stopped_by text default session_user) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Stops an edit.  What it has done stays done, and pgqueue_edit_resume lets it go on.  Returns whether it was stopped:
+    -- false when it has finished, or was stopped before.  Waits for the step that runs at the time.
+    with stopped as (
+        update pgqueue_edit e
+        set stopped_at = pgqueue_clock(), stopped_by = left(p_stopped_by, 63)
+        where e.id = p_id and e.finished_at is null and e.stopped_at is null
+        returning e.id
+    )
+    select exists (select from stopped)
+$$\;
+create or replace function pgqueue_edit_resume(p_id bigint) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Lets an edit that was stopped go on where it stood.  Returns whether it does: false when it has finished, or was
+    -- not stopped.  Wakes workers that rest.
+    with resumed as (
+        update pgqueue_edit e
+        set stopped_at = null, stopped_by = null
+        where e.id = p_id and e.finished_at is null and e.stopped_at is not null
+        returning e.id
+    ), told as (
+        select pg_notify('pgqueue_' || r.id, 'edit')
+        from (
+            select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+        ) as r
+        where exists (select from resumed)
+    )
+    select exists (select from resumed) and (select count(*) >= 0 from told)
+$$\;
+create or replace function pgqueue_edit_change(
+    p_action text,
+    p_parameters jsonb,
+    p_ids bigint[],
+    out p_done bigint,
+    out p_asked bigint,
+    out p_awaiting bigint,
+    out p_skipped bigint,
+    out p_locked bigint[]
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Does the action to the messages with these ids that allow it, and counts them.  Messages that other sessions hold at
+-- the moment are left alone and returned as p_locked.  pgqueue_edit_step calls this.
+-- Locks rows of pgqueue_message in the order of ids, without waiting for any.
+declare
+    v_now bigint := pgqueue_now();
+    v_found bigint[];
+    v_wanted bigint[];
+    v_running bigint[];
+    v_run_at bigint := (p_parameters ->> 'run_at')::bigint;
+    v_priority integer := (p_parameters ->> 'priority')::integer;
+    v_queue text := p_parameters ->> 'queue';
+    v_due_at bigint;
+begin
+    select coalesce(array_agg(l.id), '{}'),
+           coalesce(array_agg(l.id) filter (where case p_action
+               when 'run_now' then l.worker is null and l.after_ids is null
+                    and (l.parked_at is not null or coalesce(l.alone_at, l.dequeue_at) > v_now)
+               when 'postpone' then l.worker is null and l.after_ids is null and l.parked_at is null
+                    and coalesce(l.alone_at, l.dequeue_at) < v_run_at
+               when 'cancel' then coalesce(l.unlock_at, v_now) <= v_now
+               when 'delete' then l.worker is null
+               when 'move' then l.worker is null and l.queue <> v_queue
+               when 'prioritise' then l.worker is null and l.priority <> v_priority
+               end), '{}'),
+           coalesce(array_agg(l.id) filter (where p_action = 'cancel' and l.unlock_at > v_now), '{}'),
+           count(*) filter (where p_action in ('run_now', 'postpone') and l.worker is null and l.after_ids is not null)
+    into v_found, v_wanted, v_running, p_awaiting
+    from (
+        select m.id, m.worker, m.unlock_at, m.dequeue_at, m.alone_at, m.parked_at, m.after_ids, m.queue, m.priority
+        from pgqueue_message m
+        where m.id = any (p_ids)
+        order by m.id
+        for no key update skip locked
+    ) as l;
+
+    if p_action = 'run_now' then
+        select count(*) into p_done from pgqueue_message_reschedule(v_wanted);
+    elsif p_action = 'postpone' then
+        select count(*) into p_done from pgqueue_message_reschedule(v_wanted, v_run_at);
+    elsif p_action = 'cancel' then
+        select count(*) into p_done from pgqueue_message_cancel(v_wanted);
+    elsif p_action = 'delete' then
+        delete from pgqueue_message m where m.id = any (v_wanted);
+        get diagnostics p_done = row_count;
+    elsif p_action = 'move' then
+        with moved as (
+            update pgqueue_message m set queue = v_queue where m.id = any (v_wanted) returning m.dequeue_at
+        )
+        select count(*), min(w.dequeue_at) into p_done, v_due_at from moved w;
+        if v_due_at <= v_now then
+            perform pgqueue_worker_wake(v_queue);
+        elsif v_due_at is not null then
+            perform pgqueue_worker_wake_by(v_queue, null, v_due_at);
+        end if;
+    else
+        update pgqueue_message m set priority = v_priority where m.id = any (v_wanted);
+        get diagnostics p_done = row_count;
+    end if;
+    select count(*) into p_asked from pgqueue_message_request_cancel(v_running);
+
+    p_locked := case when cardinality(v_found) < cardinality(p_ids) then array(
+        select m.id from pgqueue_message m where m.id = any (p_ids) and m.id <> all (v_found) order by m.id) else '{}' end;
+    p_skipped := cardinality(v_found) - p_done - p_asked - p_awaiting;
+end
+$$\;
+create or replace function pgqueue_edit_step(p_limit integer default 1000, p_version text default null) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Does a part of the oldest edit that no other session works on, and returns its id; null: there is none.  Workers call
+-- it in a transaction of its own until it returns null.  The position is written in the transaction that does the part,
+-- so a worker may die at any time: another one goes on, and nothing is done twice.
+-- Looks at p_limit ids at most.  p_version: that of the deploy, for messages that are enqueued again.
+-- An error that will come again, such as a channel that is full, ends the edit, and the row has it; one of locks or of time does not.
+-- Locks the row of the edit, then rows of pgqueue_message in the order of ids; waits for no row.
+declare
+    v_edit pgqueue_edit;
+    v_ids bigint[];
+    v_last bigint;
+    v_part record;
+    v_is_end boolean;
+begin
+    select e.* into v_edit from pgqueue_edit e
+    where e.finished_at is null and e.stopped_at is null
+    order by e.id limit 1
+    for update skip locked;
+    if not found then
+        return null;
+    end if;
+    begin
+        v_is_end := v_edit.position >= v_edit.last_id;
+        if v_edit.action = 'enqueue_again' then
+            select s.p_ids, s.p_last into v_ids, v_last
+            from pgqueue_edit_attempts(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
+            select count(n) as p_done, 0::bigint as p_asked, 0::bigint as p_awaiting, 0::bigint as p_skipped,
+                   '{}'::bigint[] as p_locked
+            into v_part
+            from pgqueue_attempt_enqueue(v_ids, p_version) as n;
+            if v_part.p_done < cardinality(v_ids) then  -- and none of this part is enqueued
+                raise exception 'the channel of % messages is full, or was released', cardinality(v_ids) - v_part.p_done;
+            end if;
+        else
+            if v_is_end then
+                v_ids := v_edit.locked_ids;
+                v_last := v_edit.last_id;
+            else
+                select s.p_ids, s.p_last into v_ids, v_last
+                from pgqueue_edit_messages(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
+            end if;
+            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids);
+        end if;
+        -- At the end, or where there are too many, they are not tried once more.
+        if v_is_end or cardinality(v_edit.locked_ids) > 10000 then
+            v_part.p_skipped := v_part.p_skipped + cardinality(v_part.p_locked);
+            v_part.p_locked := '{}';
+        end if;
+        v_edit.locked_ids := case when v_is_end then '{}' else v_edit.locked_ids || v_part.p_locked end;
+        update pgqueue_edit e
+        set position = greatest(v_last, e.position), done = e.done + v_part.p_done, asked = e.asked + v_part.p_asked,
+            awaiting = e.awaiting + v_part.p_awaiting, skipped = e.skipped + v_part.p_skipped,
+            locked_ids = v_edit.locked_ids, started_at = coalesce(e.started_at, pgqueue_clock()),
+            finished_at = case when v_last >= e.last_id and v_edit.locked_ids = '{}' then pgqueue_clock() end
+        where e.id = v_edit.id;
+    exception
+        when lock_not_available or deadlock_detected or serialization_failure or operator_intervention
+            or insufficient_resources or system_error or internal_error then
+            raise;
+        when others then
+            update pgqueue_edit e
+            set error = left(sqlerrm, 500), started_at = coalesce(e.started_at, pgqueue_clock()), finished_at = pgqueue_clock()
+            where e.id = v_edit.id;
+    end;
+    return v_edit.id;
+end
+$$\;
+-- Figures of the ended attempts, by queue and task: of each five minutes (UTC) for the last hours, and of each hour for
+-- the last weeks.  pgqueue_rollup_add adds the attempts that have ended since its last call, and pgqueue_rollup_prune
+-- deletes what is old.  task is null for raw messages.
+-- Counts, waits and runs have the meaning and the histograms those of pgqueue_report_hour: {"bucket": count}, where a
+-- bucket is ceil(ln(milliseconds) / ln(1.05)), so they can be added up over times, queues and tasks.
+create table pgqueue_rollup (
+    id               bigint generated always as identity primary key,
+    starts_at        timestamptz not null,
+    minutes          smallint not null,
+    queue            text not null,
+    task             text,
+    succeeded        bigint not null,
+    deferred         bigint not null,
+    retried          bigint not null,
+    failed           bigint not null,
+    cancelled        bigint not null,
+    lost             bigint not null,
+    messages         bigint not null,
+    message_attempts bigint not null,
+    wait_ms          double precision not null,
+    run_ms           double precision not null,
+    wait_histogram   jsonb not null,
+    run_histogram    jsonb not null,
+    constraint pgqueue_rollup_minutes_known check (minutes in (5, 60)),
+    constraint pgqueue_rollup_times_of_calendar check (
+        starts_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
+    constraint pgqueue_rollup_names_short check (octet_length(queue) <= 255 and octet_length(task) <= 255)
+) with (fillfactor = 70)\;
+
+create unique index pgqueue_rollup_key on pgqueue_rollup (minutes, starts_at, queue, coalesce(task, ''))\;
+
+-- How far the history has been added up: one row.  All transactions below transaction_id are in the figures, but those
+-- in open_ids, which ran for long and still ran at the last call.  newest_id is the first transaction that had not begun
+-- then; attempt_id is an attempt close to the end of what was added, and gives the next call its size.
+create table pgqueue_rollup_position (
+    is_only        boolean primary key default true,
+    transaction_id bigint not null default 0,
+    newest_id      bigint not null default 0,
+    attempt_id     bigint not null default 0,
+    open_ids       bigint[] not null default '{}',
+    looked_at      timestamptz,
+    constraint pgqueue_rollup_position_is_only check (is_only),
+    constraint pgqueue_rollup_position_times_of_calendar check (
+        looked_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
+create or replace function pgqueue_histogram_sum(p_one jsonb, p_other jsonb) returns jsonb
+language sql immutable parallel safe
+as $$
+    -- Returns the sum of two histograms {"bucket": count}.
+    select coalesce(jsonb_object_agg(s.bucket, s.times), '{}')
+    from (
+        select e.key as bucket, sum(e.value::bigint) as times
+        from (select * from jsonb_each_text(p_one) union all select * from jsonb_each_text(p_other)) as e
+        group by e.key
+    ) as s
+$$\;
+create or replace function pgqueue_rollup_add(p_every_seconds integer default 0, p_most integer default 20000)
+returns boolean
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set enable_seqscan = off
+set jit = off
+as $$
+-- Adds attempts that have ended since the last call to pgqueue_rollup.  Returns true while there are more: call it again.
+-- Any number of workers may call it at any time: one works, the others return false.  So does everybody when the last
+-- call was less than p_every_seconds ago and nothing was left.
+-- Each attempt is counted once, whenever its transaction commits: the position is a number of transactions, not a time.
+-- Transactions that run already at the last call are noted in the position, and are counted when they are over, so
+-- that no long transaction holds the figures up.  A younger one ends this call, and is counted in the next.
+-- One call counts about p_most attempts, and never less than one transaction.  Attempts that ended before yesterday (UTC)
+-- are not counted: the first call on an old history begins there.
+-- Reads the history by its block ranges.  Writes pgqueue_rollup and pgqueue_rollup_position.
+declare
+    v_snapshot pg_snapshot := pg_current_snapshot();
+    v_newest bigint := pg_snapshot_xmax(v_snapshot)::text::bigint;
+    v_running bigint[] := array(select x::text::bigint from pg_snapshot_xip(v_snapshot) as x);
+    v_since timestamptz := date_trunc('day', pgqueue_clock()) - interval '1 day';
+    v_end timestamptz := date_trunc('day', pgqueue_clock()) + interval '2 days';
+    v_position pgqueue_rollup_position;
+    v_until bigint;
+    v_still bigint[];
+    v_over bigint[];
+    v_last bigint;
+    v_step bigint;
+begin
+    if p_most not between 1 and 1000000 or p_every_seconds not between 0 and 86400 then
+        raise exception 'p_most is %, and p_every_seconds is %', p_most, p_every_seconds
+            using errcode = 'invalid_parameter_value', hint = 'p_most is 1 to 1000000, and p_every_seconds is 0 to 86400.';
+    end if;
+    if exists (
+        select from pgqueue_rollup_position p
+        where p_every_seconds > 0
+          and p.looked_at between pgqueue_clock() - p_every_seconds * interval '1 second' and pgqueue_clock()
+    ) then
+        return false;
+    end if;
+    select * into v_position from pgqueue_rollup_position for update skip locked;
+    if not found then
+        insert into pgqueue_rollup_position default values on conflict do nothing;
+        return found;
+    end if;
+    if v_position.newest_id > v_newest then
+        -- The tables were restored into another cluster, whose transactions have lower numbers.
+        update pgqueue_rollup_position
+        set transaction_id = v_newest, newest_id = v_newest, open_ids = '{}', looked_at = pgqueue_clock();
+        return false;
+    end if;
+    v_until := least(v_newest, (select min(x) from unnest(v_running) as x where x >= v_position.newest_id));
+    select a.id, a.transaction_id into v_last, v_step
+    from pgqueue_attempt a
+    where a.id > v_position.attempt_id and a.finished_at >= v_since and a.finished_at < v_end
+    order by a.id offset p_most limit 1;
+    if v_step is not null then
+        v_until := greatest(v_position.transaction_id, least(v_until, v_step + 1));
+    else
+        select a.id into v_last
+        from pgqueue_attempt a
+        where a.id > v_position.attempt_id and a.finished_at >= v_since and a.finished_at < v_end
+        order by a.id desc limit 1;
+        v_until := greatest(v_position.transaction_id, v_until);
+    end if;
+    v_still := array(select x from unnest(v_running) as x where x < v_until order by x);
+    v_over := array(select x from unnest(v_position.open_ids) as x where x <> all (v_running));
+    with ended as materialized (
+        select date_bin('5 minutes', a.finished_at, '2000-01-01 00:00:00+00') as starts_at, a.queue, a.task, a.status,
+               a.final, a.attempt,
+               case when a.started_at is not null then greatest(0, least(
+                   extract(epoch from a.started_at - a.created_at)::double precision * 1000,
+                   extract(epoch from a.started_at)::double precision * 1000 - a.dequeue_at)) end as wait_ms,
+               -- The end of a lost attempt is only when the loss was noticed.
+               case when a.started_at is not null and a.status <> 'lost' then greatest(0,
+                   extract(epoch from a.finished_at - a.started_at)::double precision * 1000) end as run_ms
+        from (
+            select n.* from pgqueue_attempt n
+            where n.transaction_id >= v_position.transaction_id and n.transaction_id < v_until
+              and n.finished_at >= v_since and n.finished_at < v_end and n.transaction_id <> all (v_still)
+            union all
+            select l.* from unnest(v_over) as o (transaction_id) cross join lateral (
+                select n.* from pgqueue_attempt n
+                where n.transaction_id = o.transaction_id and n.finished_at >= v_since and n.finished_at < v_end
+            ) as l
+        ) as a
+    ),
+    counted as materialized (
+        select e.starts_at, e.queue, e.task,
+               count(*) filter (where e.status = 'succeeded') as succeeded,
+               count(*) filter (where e.status = 'deferred') as deferred,
+               count(*) filter (where e.status = 'retried') as retried,
+               count(*) filter (where e.status = 'failed') as failed,
+               count(*) filter (where e.status = 'cancelled') as cancelled,
+               count(*) filter (where e.status = 'lost') as lost,
+               count(*) filter (where e.final) as messages,
+               coalesce(sum(e.attempt) filter (where e.final), 0) as message_attempts,
+               coalesce(sum(e.wait_ms), 0) as wait_ms,
+               coalesce(sum(e.run_ms), 0) as run_ms
+        from ended e
+        group by e.starts_at, e.queue, e.task
+    ),
+    bucket as materialized (
+        select e.starts_at, e.queue, e.task, k.is_wait,
+               ceil(ln(greatest(k.ms, 0.001)) / ln(1.05::double precision))::integer as bucket, count(*) as times
+        from ended e cross join lateral (values (true, e.wait_ms), (false, e.run_ms)) as k (is_wait, ms)
+        where k.ms is not null
+        group by e.starts_at, e.queue, e.task, k.is_wait, 5
+    ),
+    size as (
+        select * from (values (5::smallint, interval '5 minutes'), (60::smallint, interval '1 hour')) as s (minutes, width)
+    ),
+    total as (
+        select s.minutes, date_bin(s.width, c.starts_at, '2000-01-01 00:00:00+00') as starts_at, c.queue, c.task,
+               sum(c.succeeded) as succeeded, sum(c.deferred) as deferred, sum(c.retried) as retried,
+               sum(c.failed) as failed, sum(c.cancelled) as cancelled, sum(c.lost) as lost, sum(c.messages) as messages,
+               sum(c.message_attempts) as message_attempts, sum(c.wait_ms) as wait_ms, sum(c.run_ms) as run_ms
+        from counted c cross join size s
+        group by 1, 2, 3, 4
+    ),
+    histogram as (
+        select t.minutes, t.starts_at, t.queue, coalesce(t.task, '') as task,
+               jsonb_object_agg(t.bucket, t.times) filter (where t.is_wait) as waits,
+               jsonb_object_agg(t.bucket, t.times) filter (where not t.is_wait) as runs
+        from (
+            select s.minutes, date_bin(s.width, b.starts_at, '2000-01-01 00:00:00+00') as starts_at, b.queue, b.task,
+                   b.is_wait, b.bucket, sum(b.times) as times
+            from bucket b cross join size s
+            group by 1, 2, 3, 4, 5, 6
+        ) as t
+        group by 1, 2, 3, 4
+    )
+    insert into pgqueue_rollup as r (
+        minutes, starts_at, queue, task, succeeded, deferred, retried, failed, cancelled, lost, messages,
+        message_attempts, wait_ms, run_ms, wait_histogram, run_histogram)
+    select t.*, coalesce(h.waits, '{}'), coalesce(h.runs, '{}')
+    from total t
+    left join histogram h
+        on h.minutes = t.minutes and h.starts_at = t.starts_at and h.queue = t.queue and h.task = coalesce(t.task, '')
+    on conflict (minutes, starts_at, queue, coalesce(task, '')) do update
+    set succeeded = r.succeeded + excluded.succeeded, deferred = r.deferred + excluded.deferred,
+        retried = r.retried + excluded.retried, failed = r.failed + excluded.failed,
+        cancelled = r.cancelled + excluded.cancelled, lost = r.lost + excluded.lost,
+        messages = r.messages + excluded.messages,
+        message_attempts = r.message_attempts + excluded.message_attempts,
+        wait_ms = r.wait_ms + excluded.wait_ms, run_ms = r.run_ms + excluded.run_ms,
+        wait_histogram = pgqueue_histogram_sum(r.wait_histogram, excluded.wait_histogram),
+        run_histogram = pgqueue_histogram_sum(r.run_histogram, excluded.run_histogram);
+    update pgqueue_rollup_position
+    set transaction_id = v_until, newest_id = v_newest, open_ids = v_still,
+        attempt_id = coalesce(v_last, v_position.attempt_id),
+        looked_at = case when v_step is null then pgqueue_clock() end;
+    return v_step is not null;
+end
+$$\;
+create or replace function pgqueue_rollup_prune(p_days integer default 31) returns integer
+language sql
+set search_path from current
+as $$
+    -- Deletes the figures that are older than p_days, and those of five minutes that are older than six hours.  Returns
+    -- how many; at most 5000 a call.  Any number of workers may call it.
+    with old as (
+        select r.id from pgqueue_rollup r
+        where (r.minutes = 60 and r.starts_at < pgqueue_clock() - make_interval(days => p_days))
+           or (r.minutes = 5 and r.starts_at < pgqueue_clock() - interval '6 hours')
+        limit 5000
+        for update skip locked
+    ),
+    gone as (
+        delete from pgqueue_rollup r using old where r.id = old.id returning 1
+    )
+    select count(*)::integer from gone
+$$\;
+create or replace function pgqueue_attempt_fingerprint(p_day date) returns text
+language sql stable
+set search_path from current
+set timezone = 'UTC'
+as $$
+    -- Returns a fingerprint of the attempts of one day (UTC), "rows:sum of ids:checksum": copies with equal
+    -- fingerprints are the same.  The checksum adds up 32 bits of the md5 of each row, with all of its columns, in any
+    -- order.  Times are in microseconds since 1970, and a null is \N.
+    select concat_ws(':', count(*), coalesce(sum(a.id), 0),
+        coalesce(sum(('x' || left(md5(array_to_string(array[
+            a.id::text, a.message_id::text, a.dequeue_at::text, a.transaction_id::text,
+            (extract(epoch from a.created_at) * 1000000)::bigint::text,
+            (extract(epoch from a.started_at) * 1000000)::bigint::text,
+            (extract(epoch from a.finished_at) * 1000000)::bigint::text, a.attempt::text, a.max_attempts::text,
+            a.priority::text, a.final::text, a.status, a.queue, a.channel, a.task, a.unique_key, a.worker,
+            a.error_class, a.error_message, a.traceback, a.result::text, a.content::text, a.headers::text
+        ], '/', '\N')), 8))::bit(32)::bigint), 0))
+    from pgqueue_attempt a
+    where a.finished_at >= p_day and a.finished_at < p_day + 1
+$$\;
 create or replace function pgqueue_message_cancel(p_ids bigint[]) returns setof bigint
 language plpgsql
 set search_path from current
@@ -3669,87 +4580,6 @@ set search_path from current
 as $$
     -- Withdraws one waiting message.  Returns true when done, false when the message runs or has ended.
     select exists (select from pgqueue_message_cancel(array[p_id]))
-$$\;
-create or replace function pgqueue_attempt_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
-returns integer
-language plpgsql
-set search_path from current
-set timezone = 'UTC'
-set lock_timeout = '50ms'
-as $$
--- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
--- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
--- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
--- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
--- together, or one.  Call it again as long as it makes or drops any.
--- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
--- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
--- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
--- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
-declare
-    v_day date;
-    v_today date := pgqueue_clock()::date;
-    v_changed integer := 0;
-    v_partition record;
-begin
-    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
-        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
-            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
-    end if;
-    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
-    -- partition needs it anyway, and no traffic waits for it.
-    begin
-        lock table only pgqueue_attempt in share update exclusive mode nowait;
-    exception
-        when lock_not_available then
-            return 0;
-    end;
-    begin
-        for v_day in
-            select v_today + n from generate_series(0, p_days_ahead) as n
-            union
-            (select s.day from (
-                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
-                       row_number() over (order by d.finished_at::date) as place
-                from pgqueue_attempt_default d
-                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-                group by 1) as s
-             where s.moved <= 10000 or s.place = 1
-             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
-            order by 1
-        loop
-            begin
-                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
-            exception
-                when lock_not_available then
-                    exit;
-            end;
-        end loop;
-    exception
-        when lock_not_available then  -- held by a session that reads the default partition
-            null;
-    end;
-    for v_partition in
-        select c.relname
-        from pg_inherits i
-        join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'pgqueue_attempt'::regclass
-          and c.relname ~ '^pgqueue_attempt_\d{8}$'
-          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
-        order by c.relname
-        limit 10
-    loop
-        begin
-            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
-            execute format('drop table %I', v_partition.relname);
-            v_changed := v_changed + 1;
-        exception
-            when lock_not_available then
-                exit;  -- and the lock of pgqueue_attempt is released here
-        end;
-    end loop;
-    return v_changed;
-end
 $$\;
 create or replace function pgqueue_child_cancel(p_parent_ids bigint[]) returns integer
 language plpgsql

@@ -1,8 +1,8 @@
 """Brings a queue of 0.1.0 to the SQL of today."""
 
 from django.db import migrations, models
-from django.db.models.functions import Now
 from django.db.migrations.operations.base import Operation
+from django.db.models.functions import Now
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions import sql_files

@@ -32,21 +32,12 @@ django_pgqueue.queue: Queue ReceivedMessage
 django_pgqueue.routing: Exchange Published Route apublish declare_binding declare_exchange publish subscribe
 django_pgqueue.control: Filter cancel count_edit edit edit_state pause pause_schedule release_channel
     repair_channels resume resume_edit resume_schedule run_schedule set_channel stop_edit
-django_pgqueue.exceptions: AttemptLost ChannelFull ChannelReleased ContentTooLarge DependencyFailed
-    DuplicateMessage HalfInstalled InvalidContent InvalidEdit InvalidMessage InvalidPattern InvalidSchedule
-    OutdatedQueue PgQueueError Retry SlotDied TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
-django_pgqueue.models: Arrival Attempt Binding Channel Edit Ended Exchange Lane Message Overview QueueState
-    ReportError ReportHour ReportQueue Schedule Worker
-django_pgqueue.control: cancel pause pause_schedule release_channel repair_channels resume resume_schedule
-    run_schedule set_channel
 django_pgqueue.exceptions: AttemptLost BudgetExceeded ChannelFull ChannelReleased ChildFailed ContentTooLarge
-    DependencyFailed DuplicateMessage EventConflict HalfInstalled InvalidContent InvalidMessage InvalidPattern
-    InvalidSchedule InvalidStep OutdatedQueue
-    PgQueueError Retry SlotDied StepNotRepeated TaskBeingImported TaskCancelled TaskTimeout UnknownExchange
-    UnknownTask
-django_pgqueue.models: Approval Arrival Attempt Binding Budget Channel Child Ended Event Exchange Lane Message
-    Overview QueueState
-    ReportError ReportHour ReportQueue Schedule Step Worker
+    DependencyFailed DuplicateMessage EventConflict HalfInstalled InvalidContent InvalidEdit InvalidMessage
+    InvalidPattern InvalidSchedule InvalidStep OutdatedQueue PgQueueError Retry SlotDied StepNotRepeated
+    TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
+django_pgqueue.models: Approval Arrival Attempt Binding Budget Channel Child Edit Ended Event Exchange Lane Message
+    Overview QueueState ReportError ReportHour ReportQueue Rollup Schedule Step Worker
 # What settings, URLs and LOGGING name.
 django_pgqueue.logs: JsonFormatter
 django_pgqueue.metrics.urls: urlpatterns
