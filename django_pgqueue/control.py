@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
 MAX_LIMIT = 1_000_000_000
+MAX_SLOTS = 1_000
+ORDERS = ("pause", "resume", "stop", "slots")
 
 
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
@@ -63,6 +65,25 @@ def pause(queue: str, *, by: str | None = None, database: str | None = None) -> 
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
     return functions.queue_resume(_connection(database), names.name_of("queue", queue))
+
+
+def order_worker(
+    worker: str, order: str, *, slots: int | None = None, by: str | None = None, database: str | None = None
+) -> bool:
+    """Orders a worker to "pause", to "resume", to "stop", or with "slots" to run ``slots`` jobs at a time.
+
+    The worker follows within seconds.  Paused, it claims nothing, and its running jobs go on.  Stopped, it leaves when
+    they have ended or its grace is over, with all processes of the same ``manage.py qworker``.  A worker that is
+    started again knows nothing of it.  ``by``: the person, shown in the admin.  False: no such worker lives.
+    """
+    if order not in ORDERS or (order == "slots") != (slots is not None):
+        message = f"{order!r} with slots={slots!r} is no order: {', '.join(ORDERS)}, and the last one with a number."
+        raise InvalidMessage(message)
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        message = f"A worker cannot have {slots} slots: give it 1 to {MAX_SLOTS}."
+        raise InvalidMessage(message)
+    connection = _connection(database)
+    return functions.worker_order(connection, names.name_of("worker", worker), order, slots=slots, by=by and by[:255])
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:

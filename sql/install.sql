@@ -180,6 +180,7 @@ $$;
 \ir worker/pgqueue_version_key.sql
 \ir worker/pgqueue_worker_version.sql
 \ir worker/pgqueue_worker_gone.sql
+\ir worker/pgqueue_worker_order.sql
 \ir worker/pgqueue_worker_died.sql
 \ir worker/pgqueue_worker_number.sql
 \ir worker/pgqueue_worker_hold.sql

@@ -150,6 +150,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_edit_change', 'admin', false, null),
     ('pgqueue_edit_stop', 'admin', false, null),
     ('pgqueue_edit_resume', 'admin', false, null),
+    ('pgqueue_worker_order', 'admin', false, null),
     ('pgqueue_queue_pause', 'admin', false, null),
     ('pgqueue_queue_resume', 'admin', false, null),
     ('pgqueue_attempt_partition', 'admin', true, null),

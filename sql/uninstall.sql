@@ -113,6 +113,7 @@ drop function if exists pgqueue_message_lane() cascade;
 drop function if exists pgqueue_attempt_maintain(integer, integer, integer);
 drop function if exists pgqueue_lake_forget(text);
 drop function if exists pgqueue_lake_move(text, text, bigint, boolean);
+drop function if exists pgqueue_worker_order(text, text, integer, text);
 drop function if exists pgqueue_rollup_prune(integer);
 drop function if exists pgqueue_rollup_add(integer, integer);
 drop function if exists pgqueue_histogram_sum(jsonb, jsonb);

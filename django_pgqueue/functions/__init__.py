@@ -151,6 +151,7 @@ from django_pgqueue.functions.worker import (
     worker_gone,
     worker_hold,
     worker_lacks,
+    worker_order,
     worker_rest,
     worker_seen,
     worker_version,

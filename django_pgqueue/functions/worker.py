@@ -35,6 +35,10 @@ class Company(NamedTuple):
     """Whether a worker whose session would tell that it lives has not been seen for some seconds."""
     has_edit: bool = False
     """Whether an edit is to be done."""
+    ordered: str | None = None
+    """What a person has ordered the worker to do: "pause" or "stop"."""
+    ordered_slots: int | None = None
+    ordered_by: str | None = None
 
 
 # Whether any message is quarantined.  The order by makes PostgreSQL use pgqueue_message_alone_ix; without it, it reads
@@ -58,7 +62,8 @@ with setting as materialized (select set_config('synchronous_commit', 'off', tru
 select pgqueue_worker_seen(%s, %s::text[], %s::text[], %s, %s, %s, %s::bigint, %s, %s, %s, %s), o.workers, o.with_room,
        case when %s and {IS_QUARANTINED}
             then pgqueue_quarantine_waits(%s::text[], %s::text[]) else false end,
-       %s and {IS_PARKED} is not null, o.misses_one, {HAS_EDIT} is not null
+       %s and {IS_PARKED} is not null, o.misses_one, {HAS_EDIT} is not null,
+       own.ordered, own.ordered_slots, own.ordered_by
 from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
@@ -67,6 +72,7 @@ from setting cross join (
         coalesce(bool_or({IS_MISSED}), false) as misses_one
     from pgqueue_worker w where w.id <> %s
 ) as o
+left join pgqueue_worker own on own.id = %s
 """  # noqa: S608 -- our own text
 
 
@@ -109,6 +115,7 @@ def worker_seen(
                 tasks,
                 tasks,
                 *served,
+                worker,
                 worker,
             ),
         )
@@ -278,6 +285,15 @@ def worker_gone(connection: Connection, worker: str) -> None:
     """Removes a worker that stops."""
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_worker_gone(%s)", (worker,))
+
+
+def worker_order(
+    connection: Connection, worker: str, order: str, *, slots: int | None = None, by: str | None = None
+) -> bool:
+    """Gives an order to a worker.  False: no such worker lives."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_worker_order(%s, %s, %s, %s)", (worker, order, slots, by))
+        return bool(cursor.fetchone()[0])
 
 
 def worker_hold(connection: Connection, worker: str) -> bool:

@@ -221,6 +221,14 @@ where m.id = suspended.id"""
 DEFERRED = "update pgqueue_attempt set status = 'deferred' where status = 'suspended'"
 
 
+ORDERS = """
+alter table pgqueue_worker add column ordered text, add column ordered_slots integer, add column ordered_at timestamptz,
+    add column ordered_by text,
+    add constraint pgqueue_worker_order_known check (ordered in ('pause', 'stop') and ordered_slots between 1 and 1000
+        and octet_length(ordered_by) <= 1020
+        and ordered_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+"""
+
 ROLLUP = migrations.CreateModel(
     name="Rollup",
     fields=[
@@ -449,6 +457,18 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_edit_resume", since="0.1.0"),
         ReplaceFunction("pgqueue_edit_change", since="0.1.0"),
         ReplaceFunction("pgqueue_edit_step", since="0.1.0"),
+        # Orders of people to a worker.
+        migrations.RunSQL(
+            ORDERS,
+            reverse_sql="alter table pgqueue_worker drop column ordered, drop column ordered_slots, "
+            "drop column ordered_at, drop column ordered_by",
+            state_operations=[
+                migrations.AddField("worker", "ordered", models.TextField(blank=True, null=True)),
+                migrations.AddField("worker", "ordered_slots", models.IntegerField(blank=True, null=True)),
+                migrations.AddField("worker", "ordered_at", models.DateTimeField(blank=True, null=True)),
+                migrations.AddField("worker", "ordered_by", models.TextField(blank=True, null=True)),
+            ],
+        ),
         # The roll-up: figures of the ended attempts by queue and task.
         migrations.RunSQL(
             sql_files.load("pgqueue_rollup", release="0.2.0"),
@@ -475,4 +495,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_child_add", since="0.1.0"),
         ReplaceFunction("pgqueue_child_outcomes", since="0.1.0"),
         ReplaceFunction("pgqueue_budget_spend", since="0.1.0"),
+        ReplaceFunction("pgqueue_worker_order", since="0.1.0"),
     ]

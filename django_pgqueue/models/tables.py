@@ -122,6 +122,10 @@ class Worker(models.Model):
     version = models.TextField(null=True, blank=True)  # noqa: DJ001
     silent_until = EpochField(null=True, blank=True)
     server_started_at = EpochField(null=True, blank=True)
+    ordered = models.TextField(null=True, blank=True)  # noqa: DJ001
+    ordered_slots = models.IntegerField(null=True, blank=True)
+    ordered_at = models.DateTimeField(null=True, blank=True)
+    ordered_by = models.TextField(null=True, blank=True)  # noqa: DJ001
 
     class Meta:
         db_table = "pgqueue_worker"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 from typing import TYPE_CHECKING, cast
 
@@ -31,6 +32,7 @@ from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.run.slots import Slots
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE
 from django_pgqueue.worker.upkeep import deaths
+from django_pgqueue.worker.upkeep.orders import Orders
 from django_pgqueue.worker.upkeep.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -125,6 +127,14 @@ class WorkerProcess:
             schedules=self.upkeep.scheduler.fired,
             on_claim=self.reporter.claimed,
         )
+        self.orders = Orders(
+            settings.threads,
+            pause=self.claimer.give_back.take_back,
+            resume=self.polling.notified,
+            stop=self._stop_worker,
+            resize=self._resize,
+        )
+        self.registration.on_order = lambda company: self.orders.read(company, worker=self.id)
         self.held, self.unfinished = self.claimer.held, self.claimer.unfinished
         self.beside = Beside(
             self.session,
@@ -177,7 +187,8 @@ class WorkerProcess:
         due = [stop_by, self.slots.limits.next_timeout(), self.beside.due_at(), self.held.attention_is_due_at()]
         due += [self.recorder.due_at(busy=busy, ended=len(self.slots.done)), self.claimer.attention_is_due_at()]
         if not self.phase.is_leaving:
-            due += [self.upkeep.due_at(), self.claimer.due_at()]
+            next_claim = self.registration.next_seen if self.orders.is_paused else self.claimer.due_at()
+            due += [self.upkeep.due_at(), next_claim]
         return min(due)
 
     def stop(self, *, again: bool = True) -> None:
@@ -217,7 +228,7 @@ class WorkerProcess:
             self._claim_if_due()
 
     def _claim_if_due(self) -> None:
-        if not self.phase.is_leaving:
+        if not (self.phase.is_leaving or self.orders.is_paused):
             self.claimer.claim_if_due()
 
     def _look_after_held(self) -> None:
@@ -225,12 +236,14 @@ class WorkerProcess:
         self.held.look_after(self.slots.cancel)
 
     def _do_upkeep_if_due(self) -> None:
-        self.claimer.availability.be_seen_if_due(stopping=self.phase.is_leaving)
+        claims_nothing = self.phase.is_leaving or self.orders.is_paused
+        self.claimer.availability.be_seen_if_due(stopping=claims_nothing)
         if self.phase.is_leaving:
             self.upkeep.leave()
         else:
             self.upkeep.do_if_due()
-            self.claimer.look_at_parked_if_due()
+            if not self.orders.is_paused:
+                self.claimer.look_at_parked_if_due()
 
     def _look_after_slots(self) -> None:
         self.beside.start_if_due()
@@ -260,6 +273,21 @@ class WorkerProcess:
             if recycling.is_stuck:  # more may be stuck: other workers begin at once what this one has not begun
                 self.claimer.give_back.take_back()
             logger.info("retiring worker=%s running=%s: %s", self.id, self.claimer.running(), reason)
+
+    # Orders
+
+    def _stop_worker(self) -> None:
+        """Stops the process, and those of the same supervisor, which would start another one in its place."""
+        if self.parent is None:
+            self.stop(again=False)
+        else:
+            os.kill(self.parent, signal.SIGTERM)
+
+    def _resize(self, slots: int) -> None:
+        self.slots.resize(slots)
+        self.registration.slots = self.claimer.prefetch.slots = self.upkeep.recycling.slots = slots
+        self.registration.be_seen_soon()
+        self.polling.notified()
 
     # Monitoring
 

@@ -11,7 +11,8 @@
 -- do, says nothing before that time, and is alive all the same.  Everything that would be due before its next look wakes
 -- it (pgqueue_worker_wake_by).  server_started_at (epoch ms): a session of the worker holds its advisory lock, on the
 -- server that was started then; null: none does, and the locks of its messages decide whether it is alive.
--- is_asleep is there for its index alone.
+-- is_asleep is there for its index alone.  ordered ('pause', 'stop', or null), ordered_slots, ordered_at and ordered_by
+-- are orders of people, which the worker reads when it refreshes its row (pgqueue_worker_order).
 create table pgqueue_worker (
     id             text primary key,
     asleep_until   bigint,
@@ -31,6 +32,10 @@ create table pgqueue_worker (
     silent_until   bigint,
     server_started_at bigint,
     is_asleep      boolean not null generated always as (asleep_until is not null) stored,
+    ordered        text,
+    ordered_slots  integer,
+    ordered_at     timestamptz,
+    ordered_by     text,
     -- 'pgqueue_' || id is the name of a notification channel, which has less than 64 bytes.
     constraint pgqueue_worker_id_short check (octet_length(id) between 1 and 55 and id !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_hostname_short check (octet_length(hostname) <= 255 and hostname !~ '[\u0001-\u001f\u007f]'),
@@ -42,6 +47,8 @@ create table pgqueue_worker (
     constraint pgqueue_worker_version_short check (octet_length(version) <= 100 and version !~ '[\u0001-\u001f\u007f]'),
     constraint pgqueue_worker_lacks_few check (cardinality(lacks) <= 50 and octet_length(array_to_string(lacks, '')) <= 12750),
     constraint pgqueue_worker_refuses_few check (cardinality(refuses) <= 50 and octet_length(array_to_string(refuses, '')) <= 12750),
+    constraint pgqueue_worker_order_known check (ordered in ('pause', 'stop') and ordered_slots between 1 and 1000
+        and octet_length(ordered_by) <= 1020 and ordered_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_worker_times_of_calendar check (started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
         and seen_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);

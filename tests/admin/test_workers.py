@@ -3,10 +3,16 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from django.contrib.admin.models import LogEntry
+
+from django_pgqueue import control
+from django_pgqueue.models import Worker
 from django_pgqueue.monitoring.overview import held
 from tests.support.fixtures.admin import WORKER, WORKERS, claim, complete, send, sign_in, sql
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from django_pgqueue.testing import Clock
@@ -40,6 +46,40 @@ def test_the_list_shows_what_each_worker_does(root: Visitor, clock: Clock) -> No
         "started at": rows[WORKER]["started at"],
     }
     assert [rows[name]["queues"] for name in ("old", "idle")] == ["all", "all but slow, <b>"]
+
+
+def test_workers_follow_orders_of_those_who_may_change_them(
+    root: Visitor, visitor: Callable[..., Visitor], clock: Clock
+) -> None:
+    sign_in("gone")
+    clock.advance(dt.timedelta(minutes=5))
+    sign_in(slots=3)
+    assert "Workers follow within seconds." in root.act(WORKERS, "pause", [WORKER]).root.text
+    assert root.open(WORKERS).column("state") == ["paused by root", "not seen for 5 min"]
+    root.act(WORKERS, "more_slots", [WORKER])
+    root.act(WORKERS, "more_slots", [WORKER])
+    root.act(WORKERS, "fewer_slots", [WORKER])
+    row = Worker.objects.get(pk=WORKER)
+    assert (row.ordered, row.ordered_slots, row.ordered_by) == ("pause", 4, "root")
+    root.act(WORKERS, "resume", [WORKER])
+    assert root.open(WORKERS).column("state")[0] == "idle"
+    assert "so nothing was ordered: gone." in root.act(WORKERS, "stop", ["gone"]).root.text
+    root.act(WORKERS, "stop", [WORKER])
+    assert root.open(WORKERS).column("state")[0] == "stopping by root"
+    assert [entry.get_change_message() for entry in LogEntry.objects.filter(object_id=WORKER).order_by("id")] == [
+        "Paused.", "One slot more.", "One slot more.", "One slot fewer.", "Resumed.", "Asked to stop.",
+    ]  # fmt: skip
+    assert "pause" not in visitor("view_worker").open(WORKERS).actions
+    assert "pause" in visitor("view_worker", "change_worker").open(WORKERS).actions
+
+
+def test_a_paused_worker_serves_no_queue(root: Visitor, clock: Clock) -> None:
+    sign_in()
+    send()
+    control.order_worker(WORKER, "pause", by="Ada")
+    text = root.open("/admin/django_pgqueue/overview/").root.text
+    assert "No worker serves the queue default: 1 message is ready." in text
+    assert f"{WORKER} paused" in text
 
 
 def test_a_listener_for_raw_messages_is_distinguished_from_workers(root: Visitor) -> None:

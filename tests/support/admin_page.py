@@ -169,7 +169,7 @@ class Visitor:
     def open(self, url: str, **parameters: Any) -> Page:
         return Page(self.client.get(url, parameters, follow=True))
 
-    def act(self, url: str, action: str, selected: list[int], **more: object) -> Page:
+    def act(self, url: str, action: str, selected: Sequence[int | str], **more: object) -> Page:
         """Choose an action for some rows of a list, and see what comes."""
         data = {"action": action, "_selected_action": selected, "index": 0, "select_across": 0, **more}
         return Page(self.client.post(url, data, follow=True))

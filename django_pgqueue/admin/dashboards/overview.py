@@ -160,6 +160,7 @@ def workers(found: Workers) -> dict[str, Any]:
                 "hostname": one.hostname,
                 "queues": "all queues" if one.queues is None else display.shortened(", ".join(one.queues), 40),
                 "version": one.version,
+                "ordered": one.ordered and ("paused" if one.ordered == "pause" else "stopping"),
                 "slots": f"{one.used} of {one.slots}",
                 "runs": [
                     f"{display.shortened(run.task or 'raw message', 40)} {display.span(run.age)}"

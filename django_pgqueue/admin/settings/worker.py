@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.utils.html import format_html
 
-from django_pgqueue.admin.parts import display
+from django_pgqueue import control
+from django_pgqueue.admin.parts import actions as parts_actions, audit_log, display
 from django_pgqueue.admin.parts.database import alias, now, once
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import Worker
@@ -18,7 +19,7 @@ from django_pgqueue.monitoring.overview.held import HeldCounts
 if TYPE_CHECKING:
     import datetime as dt
 
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest
     from django.utils.safestring import SafeString
 
@@ -50,6 +51,11 @@ class WorkerColumns:
         seen_at = self._seen(worker)
         if is_silent(seen_at, worker.silent_until, self.now):
             return display.label(f"not seen for {display.span(self.now - seen_at)}", "red")
+        if worker.ordered:
+            word = "paused" if worker.ordered == "pause" else "stopping"
+            return format_html(
+                "{}{}", display.label(word, "amber"), display.line(f"by {display.shortened(worker.ordered_by, 60)}")
+            )
         if not self.held.is_busy(worker.id, worker.asleep_until, self.now):
             return display.label("idle", "blue")
         slots = f"{self.held.used({worker.id: worker.slots})} of {display.number(worker.slots)} slots"
@@ -80,6 +86,50 @@ def names(queues: list[str | None]) -> str:
 class WorkerAdmin(ReadOnlyAdmin):
     ordering = ("-seen_at", "id")
     sortable_by = ()
+    actions = ("pause", "resume", "stop", "more_slots", "fewer_slots")
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Allows the actions; the page of a row has nothing to edit."""
+        return obj is None and admin.ModelAdmin.has_change_permission(self, request)
+
+    @admin.action(description="Pause", permissions=["change"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order(request, queryset, "pause", "Paused")
+
+    @admin.action(description="Resume", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order(request, queryset, "resume", "Resumed")
+
+    @admin.action(description="Stop", permissions=["change"])
+    def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order(request, queryset, "stop", "Asked to stop")
+
+    @admin.action(description="One slot more", permissions=["change"])
+    def more_slots(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order(request, queryset, "slots", "One slot more", change=1)
+
+    @admin.action(description="One slot fewer", permissions=["change"])
+    def fewer_slots(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
+        self._order(request, queryset, "slots", "One slot fewer", change=-1)
+
+    def _order(
+        self, request: HttpRequest, queryset: QuerySet[Worker], order: str, done: str, *, change: int | None = None
+    ) -> None:
+        followed, gone = [], []
+        for worker in queryset.only("id", "slots", "ordered_slots")[: parts_actions.MOST]:
+            slots = None
+            if change is not None:
+                slots = min(control.MAX_SLOTS, max(1, (worker.ordered_slots or worker.slots) + change))
+            by = request.user.get_username()
+            found = control.order_worker(worker.id, order, slots=slots, by=by, database=alias())
+            (followed if found else gone).append(worker.id)
+        audit_log.written(request, Worker, followed, f"{done}.")
+        if followed:
+            message = f"{done}: {', '.join(followed)}. Workers follow within seconds."
+            self.message_user(request, message, messages.SUCCESS)
+        if gone:
+            message = f"Gone, or a listener for raw messages, so nothing was ordered: {', '.join(gone)}."
+            self.message_user(request, message, messages.WARNING)
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         shown = WorkerColumns.of(request)

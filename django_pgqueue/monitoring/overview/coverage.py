@@ -33,13 +33,17 @@ def is_silent(seen_at: dt.datetime, silent_until: dt.datetime | None, now: dt.da
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The workers that were alive at a moment, as (queues or None for all, excluded queues)."""
+    """The workers that were alive at a moment, and neither paused nor stopping.
+
+    Each is (queues or None for all, excluded queues).
+    """
 
     workers: Sequence[tuple[Collection[str] | None, Collection[str]]]
 
     @classmethod
     def at(cls, now: dt.datetime, *, using: str) -> Service:
         alive = Worker.objects.using(using).filter(is_alive(now), tasks=True)
+        alive = alive.filter(ordered__isnull=True)
         return cls(list(alive.values_list("queues", "exclude_queues")[:MAX_WORKERS]))
 
     def lacks(self, message: Message) -> bool:

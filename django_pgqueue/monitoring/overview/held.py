@@ -67,7 +67,7 @@ select h.worker, h.task, greatest(%(at)s - h.locked_at, interval '0') from (
 where h.worker = any (%(workers)s::text[]) and h.locked_at is not null
 order by 3 desc
 """
-MOST_RUNS = 2_000
+MAX_RUNS = 2_000
 
 
 class Run(NamedTuple):
@@ -79,7 +79,7 @@ class Run(NamedTuple):
 
 def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, list[Run]]:
     """Returns what each of the workers runs, the longest first."""
-    asked = {"at": now, "now": to_epoch_ms(now), "most": MOST_RUNS, "workers": list(workers)}
+    asked = {"at": now, "now": to_epoch_ms(now), "most": MAX_RUNS, "workers": list(workers)}
     found: dict[str, list[Run]] = defaultdict(list)
     for worker, task, age in queries.rows(RUNS, asked, using=using, settings={"jit": "off"}) if workers else ():
         found[worker].append(Run(task, age))

@@ -40,6 +40,8 @@ class AtWork:
     queues: list[str] | None
     """None: all."""
     version: str | None
+    ordered: str | None
+    """Whether a person has ordered it to "pause" or to "stop"."""
     slots: int
     used: int
     runs: list[Run]
@@ -78,6 +80,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
             "version",
             "silent_until",
             "queues",
+            "ordered",
         )[:MAX_WORKERS]
     )
     alive = [row for row in rows if not is_silent(row[6], row[8], now)]
@@ -105,7 +108,7 @@ def _at_work(rows: list[Any], held: HeldCounts, now: dt.datetime, *, using: str)
     running = runs([row[0] for row in first if held.by(row[0])], now, using=using)
     return [
         AtWork(
-            id=row[0], hostname=row[1], queues=row[9], version=row[7], slots=row[3],
+            id=row[0], hostname=row[1], queues=row[9], version=row[7], ordered=row[10], slots=row[3],
             used=min(held.by(row[0]), row[3]), runs=running.get(row[0], [])[: row[3]],
         )
         for row in first

@@ -51,6 +51,9 @@ class Registration:
         self.version: str | None = None
         """That of the deploy, where its settings name one."""
         self.on_seen: Callable[[functions.Company], None] = lambda _: None
+        self.slots = settings.threads
+        self.on_order: Callable[[functions.Company], None] = lambda _: None
+        """Called with what the row says after each refresh: an order of a person may be in it."""
         self.on_missed: Callable[[], None] = lambda: None
         """Called when another worker has not been seen for some seconds."""
         self.on_edit: Callable[[], None] = lambda: None
@@ -130,7 +133,7 @@ class Registration:
             exclude_queues=self.settings.exclude_queues,
             hostname=self.hostname,
             pid=os.getpid(),
-            slots=self.settings.threads,
+            slots=self.slots,
             asleep_ms=ASLEEP_MS if asleep else None,
             has_room=has_room,
             problem=self.problem(),
@@ -149,6 +152,7 @@ class Registration:
             self.marks.want_quarantine()
         self._has_news_of_others = self.has_room and has_room
         self.has_room = has_room
+        self.on_order(company)
         return company
 
     def _record_lacks(self, connection: Connection) -> None:

@@ -82,6 +82,11 @@ class Slots:
             self._loop_for_more().submit(coroutines)
         self.threads.start()
 
+    def resize(self, count: int) -> None:
+        """Runs so many messages at a time from now on.  What runs ends; what is in the slots' line is begun."""
+        self.threads.resize(count)
+        self.count = count
+
     def _loop_for_more(self) -> EventLoop:
         if self._event_loop.is_left:
             self._left.append(self._event_loop)

@@ -52,6 +52,10 @@ class Threads:
         self._all: list[Slot] = []
         self._without_thread: list[str] = []
         """Names of slots whose threads go on after their time, or have died."""
+        self._too_many = 0
+        """So many threads have to leave, when they have ended what they run."""
+        self._leaving = threading.Lock()
+        self._stops = False
 
     # What the process's thread calls
 
@@ -81,7 +85,30 @@ class Threads:
             if message is not None:
                 unstarted.append(message)
 
+    def resize(self, count: int) -> None:
+        """Changes the number of slots, which ``slots.count`` still has."""
+        if not (self._all or self._without_thread):
+            return  # they start with the number of that time
+        more = count - self.slots.count
+        with self._leaving:
+            stays = min(self._too_many, max(0, more))
+            self._too_many += max(0, -more) - stays
+            wake = self._too_many
+        self._without_thread += [f"slot-{self.slots.count + n}" for n in range(1, more - stays + 1)]
+        for _ in range(wake):
+            self._waiting.put(None)
+
+    def _is_one_too_many(self, slot: Slot) -> bool:
+        """Called by the thread of a slot between two messages."""
+        with self._leaving:
+            if not self._too_many:
+                return False
+            self._too_many -= 1
+            self._all.remove(slot)
+            return True
+
     def stop(self) -> None:
+        self._stops = True
         for _ in self._all:
             self._waiting.put(None)
 
@@ -107,8 +134,12 @@ class Threads:
         with self.slots.marks.mark() as mark:
             while not slot.is_replaced:
                 try:
-                    if (message := self._next()) is None:
+                    if self._too_many and self._is_one_too_many(slot):
                         break
+                    if (message := self._next()) is None:
+                        if self._stops:
+                            break
+                        continue
                     self._attempt(message, slot, mark)
                 except BaseException as error:  # noqa: BLE001
                     log_trouble("The code around a task failed; its slot goes on.", error)

@@ -235,6 +235,33 @@ def test_only_its_own_session_ends_messages_of_a_consumer_without_a_name(connect
     assert session.value("pgqueue_message_complete", id=held.id, attempt=held.attempt) is True
 
 
+# pgqueue_worker_order: people give orders to workers that live
+
+
+def ordered(session: Session, worker: str = "host-1") -> tuple[Any, ...]:
+    [row] = session.rows("select ordered, ordered_slots, ordered_by from pgqueue_worker where id = %s", [worker])
+    return tuple(row)
+
+
+def test_an_order_stands_in_the_row_until_the_next_one(session: Session) -> None:
+    see(session)
+    assert session.value("pgqueue_worker_order", id="host-1", order="pause", by="Ada") is True
+    assert session.value("pgqueue_worker_order", id="host-1", order="slots", slots=7, by="Bob") is True
+    see(session)
+    assert ordered(session) == ("pause", 7, "Bob")
+    session.value("pgqueue_worker_order", id="host-1", order="resume", by="Ada")
+    assert ordered(session) == (None, 7, "Ada")
+
+
+def test_a_worker_that_is_gone_or_takes_raw_messages_gets_no_order(session: Session) -> None:
+    assert session.value("pgqueue_worker_order", id="host-1", order="stop") is False
+    see(session, tasks=False)
+    assert session.value("pgqueue_worker_order", id="host-1", order="stop") is False
+    session.rows("update pgqueue_worker set tasks = true, seen_at = seen_at - interval '2 minutes'")
+    assert session.value("pgqueue_worker_order", id="host-1", order="stop") is False
+    assert ordered(session) == (None, None, None)
+
+
 # Refused values
 
 
@@ -242,6 +269,10 @@ REFUSED: list[tuple[str, dict[str, Any], type[psycopg.Error]]] = [
     ("pgqueue_worker_seen", WORKER | {"id": None}, psycopg.errors.NotNullViolation),
     ("pgqueue_worker_version", {"version": "x" * 101}, psycopg.errors.CheckViolation),
     ("pgqueue_worker_version", {"version": "a\nb"}, psycopg.errors.CheckViolation),
+    ("pgqueue_worker_order", {"order": "dance"}, psycopg.errors.InvalidParameterValue),
+    ("pgqueue_worker_order", {"order": None}, psycopg.errors.InvalidParameterValue),
+    ("pgqueue_worker_order", {"order": "slots"}, psycopg.errors.InvalidParameterValue),
+    ("pgqueue_worker_order", {"order": "slots", "slots": 0}, psycopg.errors.InvalidParameterValue),
     ("pgqueue_worker_lacks", {"lacks": ["x" * 20_000]}, psycopg.errors.CheckViolation),
     ("pgqueue_worker_lacks", {"lacks": [], "refuses": ["x" * 20_000]}, psycopg.errors.CheckViolation),
 ]
