@@ -34,6 +34,7 @@ def test_the_list_shows_what_each_worker_does(root: Visitor, clock: Clock) -> No
         "idle": "idle",
     }
     assert rows[WORKER] | {"state": ""} == {
+        "": "",
         "id": WORKER,
         "hostname": "web1",
         "pid": "42",

@@ -53,7 +53,7 @@ def test_an_order_is_given_and_shown() -> None:
 
 
 def test_an_order_to_a_worker_that_is_gone_says_so() -> None:
-    with pytest.raises(CommandError, match="No such worker lives, so nothing was ordered: gone."):
+    with pytest.raises(CommandError, match="No such worker lives, so nothing was ordered: gone"):
         said("--stop", "gone")
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.test import Client
 
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source"}
