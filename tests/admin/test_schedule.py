@@ -79,7 +79,7 @@ def errors(root: Visitor, **changes: str) -> list[str]:
 
 
 def act(visitor: Visitor, action: str, *names: str, at: str = SCHEDULES) -> Page:
-    return visitor.act(at, action, list(names))  # type: ignore[arg-type]
+    return visitor.act(at, action, list(names))
 
 
 # The list

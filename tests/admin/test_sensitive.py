@@ -266,7 +266,7 @@ class TestErrorTexts:
         bank.charge = task(charge, sensitive=["card"], unique_key=key)  # type: ignore[attr-defined]
         content = {"args": [SECRET], "kwargs": {}}
         Schedule.objects.create(name="daily", task="bank.charge", content=content, cron="* * * * *", next_at=0)
-        page = visitor("view_schedule", "run_message").act("/admin/django_pgqueue/schedule/", "run_now", ["daily"])  # type: ignore[list-item]
+        page = visitor("view_schedule", "run_message").act("/admin/django_pgqueue/schedule/", "run_now", ["daily"])
         assert page.said == [
             "Schedule daily: The unique_key or the channel of bank.charge cannot be computed: ValueError."
         ]

@@ -115,7 +115,8 @@ class WorkerAdmin(ReadOnlyAdmin):
     def _order(
         self, request: HttpRequest, queryset: QuerySet[Worker], order: str, done: str, *, change: int | None = None
     ) -> None:
-        followed, gone = [], []
+        followed: list[str] = []
+        gone: list[str] = []
         for worker in queryset.only("id", "slots", "ordered_slots")[: parts_actions.MOST]:
             slots = None
             if change is not None:

@@ -106,7 +106,7 @@ def lines(database: str) -> Iterator[str]:
                     printable(one.id), state(one, held, now), f"{min(held.by(one.id), one.slots)} of {one.slots}",
                     printable(one.version or "-"),
                     "all" if one.queues is None else printable(", ".join(map(str, one.queues)))[:60],
-                    f"{span(now - one.seen)} ago",  # type: ignore[attr-defined]
+                    f"{span(now - one.seen)} ago",
                     printable(one.ordered_by or "-"),
                 ]
                 for one in found
