@@ -6,14 +6,20 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
+from django_pgqueue import functions
 from django_pgqueue.admin.dashboards import errors
 from django_pgqueue.admin.parts.content import ErrorTexts
-from tests.support.fixtures.admin import ATTEMPTS, NOON, claim, fail, retry, send
+from django_pgqueue.models import Message
+from tests.support.admin_page import Page
+from tests.support.fixtures.admin import ATTEMPTS, NOON, claim, fail, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.testing import Clock
-    from tests.support.admin_page import Page, Visitor
+    from tests.support.admin_page import Element, Visitor
 
 ERRORS = f"{ATTEMPTS}errors/"
 
@@ -90,7 +96,7 @@ def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor) -> N
 def test_the_time_is_chosen(root: Visitor, clock: Clock) -> None:
     failed("old")
     clock.advance(dt.timedelta(hours=3))
-    failed("new")
+    failed("old")
     for period, count in {"1h": "1", "24h": "2", "7d": "2", "30d": "2", "nonsense": "2"}.items():
         [line] = lines(root.open(ERRORS, period=period))
         assert line["Attempts"] == count, period
@@ -110,8 +116,8 @@ def test_counts_over_time_are_drawn(clock: Clock, root: Visitor) -> None:
     clock.move_to(NOON - dt.timedelta(hours=12))
     failed("first")
     clock.move_to(NOON)
-    failed("second")
-    failed("third")
+    failed("first")
+    failed("first")
     [group], capped = errors.found(NOON, dt.timedelta(hours=24), texts=ErrorTexts(sees=True))
     assert group.over_time == [0] * 12 + [1] + [0] * 10 + [2]
     assert not capped
@@ -133,6 +139,69 @@ def test_only_the_newest_errors_are_searched_and_a_note_shows_it(
     ]  # fmt: skip
 
 
-def test_the_page_is_only_read_and_the_history_leads_to_it(root: Visitor) -> None:
-    assert root.client.post(ERRORS).status_code == 405
+def test_a_group_is_enqueued_again_by_one_button_once(root: Visitor) -> None:
+    for number in range(2):
+        failed(raised(ValueError, f"voucher {number}"))
+    failed(raised(KeyError, "colour"))
+    page = root.open(ERRORS)
+    [form] = [form for form in page.root.all("form") if "ValueError" in str(label(form))]
+    group = form.one("input", name="group").attributes["value"]
+    for _ in range(2):
+        said = Page(root.client.post(ERRORS, {"group": group}, follow=True)).said
+        assert "begins as soon as a worker sees it" in said[0]
+    while functions.edit_step(connection) is not None:
+        pass
+    assert Message.objects.count() == 2
+    root.client.post(ERRORS, {"group": group})
+    while functions.edit_step(connection) is not None:
+        pass
+    assert Message.objects.count() == 2, "the same ones are not enqueued again by another press"
+
+
+def label(form: Element) -> str | None:
+    return next((button.attributes.get("aria-label") for button in form.all("button")), None)
+
+
+def test_the_list_of_a_group_has_its_attempts_and_no_others(root: Visitor, visitor: Callable[..., Visitor]) -> None:
+    failed(raised(ValueError, "no"))
+    failed(raised(ValueError, "other", elsewhere=True))
+    row = root.open(ERRORS).root.one("tbody").all("tr")[0]
+    every = row.all("a")[1].attributes["href"]
+    assert "error_group=" in every
+    assert len(root.open(every).ids) == 1
+    reader = visitor("view_attempt")
+    assert reader.open(every).ids == []
+    assert "error_group=" not in str(reader.open(ERRORS).root.one("tbody").all("tr")[0].all("a")[1].attributes["href"])
+
+
+@pytest.mark.parametrize("lacks", ["run_message", "see_content"])
+def test_a_group_is_enqueued_again_by_who_may_run_messages_and_see_why_they_failed(
+    visitor: Callable[..., Visitor], lacks: str
+) -> None:
+    failed(raised(ValueError, "no"))
+    clerk = visitor("view_attempt", *({"run_message", "see_content"} - {lacks}))
+    assert "Enqueue again" not in clerk.open(ERRORS).root.text
+    assert clerk.client.post(ERRORS, {"group": "0123456789ab"}).status_code == 403
+
+
+def test_groups_that_came_with_the_newest_version_are_marked(root: Visitor, clock: Clock) -> None:
+    failed(raised(ValueError, "old"))
+    clock.advance(dt.timedelta(minutes=5))
+    sign_in("worker-1")
+    functions.worker_version(connection, "worker-1", "2.4")
+    sql("update pgqueue_worker set started_at = pgqueue_clock()")
+    clock.advance(dt.timedelta(minutes=5))
+    failed(raised(ValueError, "old"))
+    failed(raised(KeyError, "new"))
+    found = {line["Error"].split()[0]: line["First"] for line in lines(root.open(ERRORS))}
+    assert found["KeyError"].endswith("new since 2.4")
+    assert "new since" not in found["ValueError"]
+
+
+def test_an_unknown_group_is_refused(root: Visitor) -> None:
+    assert root.client.put(ERRORS).status_code == 405
+    assert "must be a text" in Page(root.client.post(ERRORS, follow=True)).said[0]
+
+
+def test_the_history_leads_to_the_page(root: Visitor) -> None:
     assert ERRORS in [link.attributes.get("href") for link in root.open(ATTEMPTS).root.all("a")]

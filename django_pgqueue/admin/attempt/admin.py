@@ -238,6 +238,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         ("started_at", filters.DurationFilter),
         ("dequeue_at", filters.WaitFilter),
         filters.ErrorFilter,
+        filters.ErrorGroupFilter,
         filters.QueueFilter,
         filters.TaskFilter,
         filters.ChannelFilter,

@@ -1,4 +1,4 @@
-"""The errors of the history, grouped by class and place."""
+"""The errors of the history, in groups: those of one class that come from one function, whatever the line."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponseNotAllowed
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
+from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
+from django_pgqueue.admin.edit import ask_page
 from django_pgqueue.admin.parts import database, display, queries
 from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.admin.parts.database import now, url
 from django_pgqueue.admin.parts.expressions import SHORT_LENGTH
+from django_pgqueue.admin.parts.read_only import may_see_content
+from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.tasks.sensitive import HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from django.http import HttpRequest, HttpResponse
-    from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 
@@ -43,7 +47,8 @@ DAY = dt.timedelta(days=1)
 # The place is the last line of code in the traceback.  The range starts at midnight: the scan skips no row.
 NEWEST = r"""
 select e.id, e.error_class, e.task, e.queue, e.status, e.finished_at, e.message,
-       substring(e.trace from '.*File "([^"]+", line \d+, in [^\n]+)')
+       substring(e.trace from '.*File "([^"]+", line \d+, in [^\n]+)'),
+       pgqueue_attempt_error_group(e.error_class, e.message, e.trace)
 from (
     select a.id, a.error_class, a.task, a.queue, a.status, a.finished_at, left(a.error_message, %(short)s) as message,
            right(a.traceback, %(end)s) as trace
@@ -55,9 +60,20 @@ where e.finished_at >= %(since)s and (%(queue)s::text is null or e.queue = %(que
 """
 
 
+# The workers that live run the newest deploy since then.
+DEPLOYED = """
+select w.version, min(w.started_at) from pgqueue_worker w
+where w.version is not null
+group by w.version order by pgqueue_version_key(w.version) desc limit 1
+"""
+
+
 @dataclass(slots=True)
 class ErrorGroup:
     """The errors of one class in one place."""
+
+    key: str | None
+    """None: the texts of its task's errors are hidden, and so is what groups them."""
 
     error_class: str
     place: str
@@ -72,11 +88,48 @@ class ErrorGroup:
 
 
 def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
-    if request.method not in {"GET", "HEAD"}:
-        return HttpResponseNotAllowed(["GET", "HEAD"])
+    if request.method not in {"GET", "HEAD", "POST"}:
+        return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
     if not admin.has_view_permission(request):
         raise PermissionDenied
+    if request.method == "POST":
+        if not may_enqueue_again(request):
+            raise PermissionDenied
+        return admin.answered(request, lambda: _enqueue_again(admin, request))
     return admin.answered(request, lambda: _page(admin, request))
+
+
+def may_enqueue_again(request: HttpRequest) -> bool:
+    """Whether the user may enqueue a group again.  A group is found by what its errors say, so it needs to see that."""
+    return ask_page.may(request.user, "enqueue_again") and may_see_content(request)
+
+
+def _enqueue_again(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
+    which = control.Filter(error_group=request.POST.get("group", ""))
+    try:
+        return ask_page.asked(admin, request, "enqueue_again", which, url("attempt_errors"))
+    except InvalidEdit as error:
+        admin.message_user(request, str(error), messages.ERROR)
+        return HttpResponseRedirect(url("attempt_errors"))
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """The newest version that a worker runs, and since when."""
+
+    version: str
+    since: dt.datetime
+
+    def is_new(self, group: ErrorGroup) -> bool:
+        return group.first >= self.since
+
+
+def newest_deploy(groups: list[ErrorGroup]) -> Deploy | None:
+    """Returns None where no worker has a version, or where no error is older than it: nothing tells what is new."""
+    for version, since in queries.rows(DEPLOYED):
+        if any(group.first < since for group in groups):
+            return Deploy(version, since)
+    return None
 
 
 def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
@@ -85,6 +138,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     queue = request.GET.get("queue") or None
     moment = now(request)
     groups, capped = found(moment, span, queue, texts=ErrorTexts.of(request))
+    deploy = newest_deploy(groups)
     context = {
         **admin.admin_site.each_context(request),
         "title": "Errors",
@@ -102,7 +156,8 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
             }
             for key, (name, length) in PERIODS.items()
         ],
-        "groups": [_shown(group, span, words) for group in groups[:GROUPS]],
+        "groups": [_shown(group, span, words, deploy, linked=may_see_content(request)) for group in groups[:GROUPS]],
+        "again_url": url("attempt_errors") if may_enqueue_again(request) else "",
         "more": max(0, len(groups) - GROUPS),
         "errors": sum(group.count for group in groups),
         "capped_at": display.number(MOST) if capped else "",
@@ -135,13 +190,14 @@ def _grouped(
 ) -> list[ErrorGroup]:
     """Groups rows, newest first.  A traceback ends with the message, which the place may quote: both are hidden."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
-    for pk, error_class, task, _, status, finished_at, message, place in rows:
+    for pk, error_class, task, _, status, finished_at, message, place, key in rows:
+        name, where = error_class or "an error without a class", _tidy(place) or task or "raw messages"
         if texts.hides(task):
-            message, place = HIDDEN if message else None, None  # noqa: PLW2901
-        key = (error_class or "an error without a class", _tidy(place) or task or "raw messages")
-        group = groups.get(key)
+            message, where, key = HIDDEN if message else None, task or "raw messages", None  # noqa: PLW2901
+        group = groups.get((name, key or where))
         if group is None:
-            group = groups[key] = ErrorGroup(*key, pk, message or "", finished_at, finished_at)
+            group = ErrorGroup(key, name, where, pk, message or "", finished_at, finished_at)
+            groups[name, key or where] = group
         group.count += 1
         group.given_up += status == "failed"
         group.first = min(group.first, finished_at)
@@ -162,7 +218,8 @@ def _tidy(place: str | None) -> str | None:
     return "/".join(path.replace("\\", "/").rsplit("/", 2)[-2:]) + where
 
 
-def _shown(group: ErrorGroup, span: dt.timedelta, words: str) -> dict[str, SafeString | str | int | list[str]]:
+def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | None, *, linked: bool) -> dict[str, Any]:
+    """``linked``: the user may filter by the group, and not by the class alone."""
     key = f"e{hashlib.sha256(f'{group.error_class} {group.place}'.encode()).hexdigest()[:12]}"
     return {
         "name": group.error_class.rpartition(".")[2],
@@ -181,5 +238,10 @@ def _shown(group: ErrorGroup, span: dt.timedelta, words: str) -> dict[str, SafeS
             description=f"At most {max(group.over_time)} in {display.span(span / BARS)}.",
         ),
         "newest_url": url("attempt_change", group.newest_id),
-        "list_url": url("attempt_changelist", error_class=group.error_class),
+        "list_url": url(
+            "attempt_changelist",
+            **({"error_class": group.error_class} if group.key is None or not linked else {"error_group": group.key}),
+        ),
+        "key": group.key,
+        "is_new_since": deploy.version if deploy is not None and deploy.is_new(group) else "",
     }

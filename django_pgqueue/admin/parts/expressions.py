@@ -64,3 +64,10 @@ class Waited(Func):
         "- greatest(dequeue_at::double precision, (extract(epoch from created_at) * 1000)::double precision) end"
     )
     output_field = FloatField()
+
+
+class ErrorGroupKey(Func):
+    """The group of an attempt's error."""
+
+    template = "pgqueue_attempt_error_group(error_class, error_message, traceback)"
+    output_field = TextField()

@@ -147,6 +147,29 @@ class ErrorFilter(NameFilter):
         return queryset.filter(Q(error_class__icontains=value) | of_message)
 
 
+class ErrorGroupFilter(admin.SimpleListFilter):
+    """Filters by the key of a group of the page of errors, which links here.  It offers no choices of its own.
+
+    The key is made from the texts of errors, so users who may not see content find nothing by it.
+    """
+
+    title = "group of errors"
+    parameter_name = "error_group"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:  # noqa: ARG002
+        given = request.GET.get(self.parameter_name)
+        return [(given, given)] if given else []
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        if self.value() is None:
+            return queryset
+        if not may_see_content(request):
+            return queryset.none()
+        errors = queryset.filter(status__in=("failed", "retried", "lost"))
+        grouped: QuerySet[Any] = errors.alias(group=expressions.ErrorGroupKey()).filter(group=self.value())
+        return grouped
+
+
 class MessageQueueFilter(QueueFilter):
     def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
         """Returns all queues with waiting messages, one probe each, and those of the newest rows."""
