@@ -242,6 +242,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         filters.QueueFilter,
         filters.TaskFilter,
         filters.ChannelFilter,
+        filters.ArgumentFilter,
     )
     linked_by = ("message_id",)
     search_fields = ("id", "message_id", "task")

@@ -48,8 +48,17 @@ def _criterion(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
                     yield f"{RANGES[column.removesuffix('__range')]}_{'from' if how == 'gte' else 'until'}", value
         case filters.TaskFilter() if spec.value() == filters.TaskFilter.RAW:
             yield "raw", True
+        case filters.ArgumentFilter() if spec.value() is not None:
+            yield "argument", _argument(spec)
         case filters.StatusFilter() | filters.NameFilter() if spec.value() is not None:
             yield str(spec.parameter_name), str(spec.value())
+
+
+def _argument(spec: filters.ArgumentFilter) -> str | float | bool:
+    if not spec.sees:
+        message = "You may not see content, and so you cannot filter by it."
+        raise InvalidEdit(message)
+    return filters.argument(str(spec.value()))
 
 
 def words(found: Mapping[str, Any]) -> list[str]:

@@ -70,6 +70,7 @@ class MessageAdmin(ReadOnlyAdmin):
         filters.MessageQueueFilter,
         filters.TaskFilter,
         filters.ChannelFilter,
+        filters.ArgumentFilter,
         ("dequeue_at", filters.DequeueRangeFilter),
         ("created_at", filters.MomentRangeFilter),
     )

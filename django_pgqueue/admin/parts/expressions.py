@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Aggregate, DurationField, ExpressionWrapper, FloatField, Func, TextField
+from django.db.models import Aggregate, BooleanField, DurationField, ExpressionWrapper, FloatField, Func, TextField
+from django.db.models.expressions import RawSQL
 
 from django_pgqueue.models.fields import NamesField
 from django_pgqueue.monitoring.overview.clamped import Moment
@@ -71,3 +73,13 @@ class ErrorGroupKey(Func):
 
     template = "pgqueue_attempt_error_group(error_class, error_message, traceback)"
     output_field = TextField()
+
+
+def has_argument(value: str | float | bool) -> Expression:
+    """Whether a value stands anywhere in the content, as in ``pgqueue_edit_messages``."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return RawSQL(
+        "jsonb_path_exists(content, '$.** ? (@ == $value || @ == $text)', %s::jsonb)",
+        [json.dumps({"value": value, "text": text})],
+        output_field=BooleanField(),
+    )

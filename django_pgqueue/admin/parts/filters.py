@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django import forms
@@ -72,6 +73,7 @@ class NameFilter(admin.SimpleListFilter):
 
     template = "admin/django_pgqueue/name_filter.html"
     parameter_name: str
+    note = f"Names in the newest {number(LOOKED_THROUGH)} rows. Another name:"
 
     def __init__(
         self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: ModelAdmin[Any]
@@ -98,7 +100,7 @@ class NameFilter(admin.SimpleListFilter):
             yield {
                 "parameter": self.parameter_name,
                 "others": others(changelist, [self.parameter_name]),
-                "note": f"Names in the newest {number(LOOKED_THROUGH)} rows. Another name:",
+                "note": self.note,
             }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
@@ -170,6 +172,47 @@ class ErrorGroupFilter(admin.SimpleListFilter):
         return grouped
 
 
+class ArgumentFilter(NameFilter):
+    """Filters by a value anywhere in the content: a text, a number, or true or false; a number also matches its text.
+
+    Only users who may see content have it: others could guess content by it.
+    """
+
+    title = "argument"
+    parameter_name = "argument"
+    note = "A value anywhere in the arguments:"
+
+    def __init__(
+        self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: ModelAdmin[Any]
+    ) -> None:
+        self.sees = may_see_content(request)
+        super().__init__(request, params, model, model_admin)
+
+    def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:  # noqa: ARG002
+        return Names([], complete=False)
+
+    def has_output(self) -> bool:
+        return self.sees or self.value() is not None  # without an output Django would not ask it
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
+        if self.value() is None:
+            return queryset
+        return queryset.filter(expressions.has_argument(argument(str(self.value())))) if self.sees else queryset.none()
+
+
+def argument(text: str) -> str | float | bool:
+    """Returns what a user typed as a value of JSON; what is no JSON, or no single value, is a text.
+
+    >>> argument("7"), argument("true"), argument("ada"), argument('"7"'), argument("[1]")
+    (7, True, 'ada', '7', '[1]')
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, (str, int, float)) else text
+
+
 class MessageQueueFilter(QueueFilter):
     def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
         """Returns all queues with waiting messages, one probe each, and those of the newest rows."""
@@ -186,7 +229,7 @@ def newest_names(request: HttpRequest, model_admin: ModelAdmin[Any]) -> dict[str
     columns = [
         kind.parameter_name
         for kind in model_admin.get_list_filter(request)
-        if isinstance(kind, type) and issubclass(kind, NameFilter)
+        if isinstance(kind, type) and issubclass(kind, NameFilter) and kind is not ArgumentFilter
     ]
 
     def look() -> dict[str, Names]:
