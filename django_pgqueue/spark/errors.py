@@ -47,7 +47,34 @@ class NoJava(SparkQueueError):
     """Spark needs Java 17 or 21, and none was found."""
 
 
+class SparkFailed(SparkQueueError):
+    """Spark itself failed."""
+
+
+NOT_STARTED = "Python worker failed to connect back"
+"""Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
+NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+OF_SPARK = ("py4j", "pyspark")
+
+
 def reason(error: Exception) -> str | None:
-    """Returns the message of this package's error in a task, without the text that Spark adds around it."""
-    found = OURS.findall(str(error))
-    return str(found[-1]) if found else None
+    """Returns the message for people about an error of this package in a task, or about one of Spark, without the
+    traces of Java and Python that Spark adds.  None: the error is neither.
+    """
+    if found := OURS.findall(str(error)):
+        return str(found[-1])
+    if NOT_STARTED in str(error):
+        return (
+            "Spark waited ten seconds for a Python process in vain: the machine is too busy, or the program in "
+            "PYSPARK_PYTHON does not start. Run the command again when the machine has less to do."
+        )
+    if program := NO_PROGRAM.search(str(error)):
+        return (
+            f"Spark cannot start the program {program[1]!r}. Set PYSPARK_PYTHON to a Python that has this package, on "
+            "the driver and on each executor, or unset it."
+        )
+    if type(error).__module__.partition(".")[0] not in OF_SPARK:
+        return None
+    lines = [line.strip(" :.") for line in str(error).splitlines()]
+    words = next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
+    return f"Spark failed: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django_pgqueue.distribution import install_command
-from django_pgqueue.spark.errors import NoJava, SparkQueueError
+from django_pgqueue.spark.errors import NoJava, SparkFailed, SparkQueueError, reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,7 +69,48 @@ def start(
     return registered(spark) if source else spark
 
 
+def same_database(spark: SparkSession, variable: str) -> None:
+    """Raises an error if Spark's processes on this machine have the address of another database in ``variable``: they
+    have the environment of when Java was started, and would read or write that other database without a word.
+    """
+    jvm, address = getattr(getattr(spark, "_sc", None), "_jvm", None), os.environ.get(variable)
+    if jvm is None or address is None or not str(spark.conf.get("spark.master", "")).startswith("local"):
+        return  # executors on other machines have environments of their own
+    inherited = jvm.java.lang.System.getenv(variable)
+    if inherited is None or _place(inherited) != _place(address):
+        happened = "was set" if inherited is None else "has changed"
+        message = (
+            f"The environment variable {variable} {happened} after Spark had started its Java process, which does not "
+            "see that. Set it before the session begins: start the program again."
+        )
+        raise SparkQueueError(message)
+
+
+def _place(address: str) -> tuple[object, ...]:
+    """Returns which database an address leads to.  The password is no part of that."""
+    from psycopg import ProgrammingError  # noqa: PLC0415
+    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
+
+    try:
+        parts = conninfo_to_dict(address)
+    except ProgrammingError:
+        return (address,)
+    named = {"port": 5432, **{name: value for name, value in parts.items() if value}}
+    return tuple(str(named.get(name)) for name in ("service", "host", "port", "dbname", "user"))
+
+
 def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
+    try:
+        return _made(name, configuration)
+    except SparkQueueError:
+        raise
+    except Exception as error:
+        if (words := reason(error)) is not None:
+            raise SparkFailed(words) from error
+        raise
+
+
+def _made(name: str, configuration: Mapping[str, str]) -> SparkSession:
     """Configures the context, if there is none: a session that gets the options again loads all of SQL for that."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -133,6 +174,12 @@ def java_version(home: Path) -> int | None:
 
 def _prepare_environment() -> None:
     """Sets the variables that the JVM and its Python workers inherit, before the JVM starts."""
+    if (python := os.environ.get("PYSPARK_PYTHON")) and shutil.which(python) is None:
+        message = (
+            f"PYSPARK_PYTHON is {python!r}, and there is no such program. Set it to a Python that has this package, "
+            f"such as {sys.executable}, or unset it."
+        )
+        raise SparkQueueError(message)
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from psycopg.conninfo import make_conninfo
+from pyspark.errors import PySparkException
 
 from django_pgqueue.spark import session as sessions_of_spark
-from django_pgqueue.spark.errors import NoJava
+from django_pgqueue.spark.errors import NOT_STARTED, NoJava, SparkQueueError, reason
+from django_pgqueue.spark.pipeline.export import patiently
+from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.source import PgQueueDataSource, registered
 from tests.support.pages import ROOT
 
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from django_pgqueue.spark.lake.data_files import StagedFiles
 
 
 @pytest.fixture
@@ -92,3 +99,59 @@ from django_pgqueue.values import limits
 
 def test_executors_need_no_django() -> None:
     subprocess.run([sys.executable, "-c", IMPORTS], check=True, cwd=ROOT)
+
+
+def test_an_address_that_changed_after_java_was_started_is_refused(
+    spark: SparkSession, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", url.replace("@", "@other.", 1))
+    with pytest.raises(SparkQueueError, match="DATABASE_URL has changed after Spark had started") as caught:
+        sessions_of_spark.same_database(spark, "DATABASE_URL")
+    assert "other." not in str(caught.value)
+    monkeypatch.setenv("LATER_URL", url)
+    with pytest.raises(SparkQueueError, match="LATER_URL was set after Spark had started"):
+        sessions_of_spark.same_database(spark, "LATER_URL")
+    monkeypatch.setenv("DATABASE_URL", make_conninfo(url, application_name="x", password="another"))
+    sessions_of_spark.same_database(spark, "DATABASE_URL")
+
+
+def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "django_pgqueue.spark", "export", "--lake", "nowhere"],
+        env={**os.environ, "PYSPARK_PYTHON": "/no/such/python"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert "PYSPARK_PYTHON is '/no/such/python', and there is no such program" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x: Python worker failed to connect back.\n\tat org.apache", "Spark waited ten seconds for a Python process"),
+        ('java.io.IOException: Cannot run program "/no/py": error=2', "Spark cannot start the program '/no/py'"),
+        ("An error occurred while calling o1.x.\n: java.lang.Y: no\n\tat a.b.C", "Spark failed: java.lang.Y: no."),
+    ],
+)
+def test_an_error_of_spark_is_told_without_its_traces(text: str, words: str) -> None:
+    said = reason(PySparkException(text))
+    assert said is not None
+    assert said.startswith(words)
+    assert "\tat" not in said
+
+
+def test_a_python_process_that_does_not_start_in_time_is_tried_again() -> None:
+    tries: list[int] = []
+
+    def gather() -> list[StagedFiles]:
+        tries.append(1)
+        if len(tries) < 3:
+            raise RuntimeError(NOT_STARTED)
+        return []
+
+    assert patiently(gather, Quiet()) == []
+    assert len(tries) == 3

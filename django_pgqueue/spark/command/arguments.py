@@ -43,6 +43,11 @@ def export(step: argparse.ArgumentParser) -> None:
         help="Afterwards drop the days of the history that the lake contains, if both have the same rows.",
     )
     step.add_argument(
+        "--adopt",
+        action="store_true",
+        help="Go on with a database that was renamed, upgraded or restored, if it has attempts that the lake has too.",
+    )
+    step.add_argument(
         "--keep-days", type=positive, help="Number of whole days that are not dropped (default: HISTORY_DAYS, or 30)."
     )
 

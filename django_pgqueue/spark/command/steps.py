@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
-from django_pgqueue.spark.errors import NothingEnqueued, SparkQueueError, reason
+from django_pgqueue.spark.errors import NothingEnqueued, SparkFailed, SparkQueueError, reason
 from django_pgqueue.spark.lake.files import files_at
 
 if TYPE_CHECKING:
@@ -33,11 +33,14 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
         raise
     except Exception as error:
         if (words := reason(error)) is not None:
-            raise SparkQueueError(words) from error
+            raise SparkFailed(words) from error
         raise
 
 
 def export(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
+    if asked.adopt:
+        same = pipeline.adopt(spark, asked.lake, **common).same
+        say(f"adopted this database: {same:,} of its attempts are in the lake")
     done = pipeline.export(spark, asked.lake, **common)
     files = f"{size(done.bytes)} in {done.files:,} files"
     say(f"exported {done.rows:,} attempts, {files}; the lake is at version {done.version}")

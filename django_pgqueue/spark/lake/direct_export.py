@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from django_pgqueue.spark.errors import SparkQueueError, reason
+from django_pgqueue.spark.errors import NOT_STARTED, SparkQueueError, reason
 from django_pgqueue.spark.lake.data_files import PLAIN_NAME, StagedFiles, named, not_shared, read_back, rows_in
 from django_pgqueue.spark.lake.errors import NotShared
 from django_pgqueue.spark.lake.lake import STAGING
@@ -72,7 +72,7 @@ def fill(lake: Lake, reader: PgQueueReader, run: str) -> list[StagedFiles]:
         # Only the files that tasks return count: those of a killed task, or of one that ran twice, are cleared later.
         written = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
     except Exception as error:
-        if (words := reason(error)) is not None:
+        if NOT_STARTED not in str(error) and (words := reason(error)) is not None:
             raise SparkQueueError(words) from error
         raise
     return [staged(lake, folder, run, number, file) for number, file in enumerate(written)]

@@ -1,5 +1,6 @@
 """The steps of ``manage.py qpipeline`` for programs: each is a function of a session and of the path of a lake."""
 
+from django_pgqueue.spark.pipeline.adopt import Overlap, adopt
 from django_pgqueue.spark.pipeline.check import check
 from django_pgqueue.spark.pipeline.drop_exported import Dropped, drop_exported
 from django_pgqueue.spark.pipeline.export import Exported, export
@@ -14,10 +15,12 @@ __all__ = [
     "Dropped",
     "Exported",
     "Missed",
+    "Overlap",
     "Prediction",
     "Replayed",
     "Reported",
     "Scenario",
+    "adopt",
     "check",
     "drop_exported",
     "export",

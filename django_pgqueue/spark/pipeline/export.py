@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from django_pgqueue.spark.errors import InvalidOption
+from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
@@ -25,7 +25,7 @@ from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
 
+MAX_STARTS = 3
 USABLE = frozenset(
     {
         *("credentials", "replica_variable", "url", "url_variable"),
@@ -133,7 +134,7 @@ class Run:
         before, run = self.lake.manifest(), run_name()
         start = position_of(before)
         self.progress.step("reading the history")
-        staged = gathered(self.lake, self.options, start, end, run)
+        staged = patiently(lambda: gathered(self.lake, self.options, start, end, run), self.progress)
         verify(self.origin, staged, start, end)
         self.progress.step("making it visible")
         files = publish(self.lake, staged)
@@ -164,6 +165,18 @@ class Run:
         if missed.attempts > said:
             self.missed = missed
             self.progress.say(gap(missed, missed.attempts - manifest.notes.get("missed", 0)))
+
+
+def patiently(gather: Callable[[], list[StagedFiles]], progress: Progress) -> list[StagedFiles]:
+    """Gathers again when Spark waited in vain for a Python process: what was staged before does not count."""
+    for _ in range(MAX_STARTS - 1):
+        try:
+            return gather()
+        except Exception as error:
+            if NOT_STARTED not in str(error):
+                raise
+            progress.say("Spark's Python process did not start in ten seconds; trying again")
+    return gather()
 
 
 def gap(missed: Missed, attempts: int) -> str:

@@ -12,6 +12,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.session import same_database
 from django_pgqueue.spark.snapshot import BY_INDEX
 
 if TYPE_CHECKING:
@@ -54,14 +55,16 @@ class Origin:
         if manifest.source is not None and manifest.source != (found := self.identity()):
             message = (
                 f"The lake has the history of database {manifest.source}, and this is {found}. Use another folder, or "
-                "the database that it was exported from."
+                "the database that it was exported from. If it is the same one, renamed, upgraded or restored: "
+                "qpipeline export --adopt."
             )
             raise LakeError(message)
         horizon = self.horizon()
         if horizon < position_of(manifest):
             message = (
                 f"The lake has followed the history up to transaction {manifest.position}, and the server is at "
-                f"{horizon}: it was restored from a backup, or is a replica that is behind."
+                f"{horizon}: it was restored from a backup, or is a replica that is behind. If it was restored: "
+                "qpipeline export --adopt."
             )
             raise HistoryReplaced(message)
         return horizon
@@ -116,7 +119,10 @@ def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
     The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude another run: then
     the manifest decides, which only one of two runs can make.
     """
-    with database.connect(database.reading(PipelineOptions.of(options))) as connection:
+    parsed = PipelineOptions.of(options)
+    if parsed.credentials is None and parsed.url is None:
+        same_database(lake.spark, parsed.replica_variable or parsed.url_variable)
+    with database.connect(database.reading(parsed)) as connection:
         lock = f"pgqueue_lake {lake.manifest().lake_id}"
         taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()
         if not taken or not taken[0]:

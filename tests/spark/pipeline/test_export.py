@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.pipeline import check, drop_exported, export, follow, forget
+from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
 from django_pgqueue.spark.pipeline.source_database import writing
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import NOON, end_one
@@ -157,6 +157,33 @@ def test_the_lake_of_another_database_is_refused(
     opened.commit(opened.manifest(), written_by="other", source="1/other", position="3")
     with pytest.raises(LakeError, match="1/other"):
         export(spark, lake, options=options)
+
+
+def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for _ in range(2):
+        end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    opened = Lake.open(spark, lake)
+    opened.commit(opened.manifest(), written_by="rename", source="1/before", position=str(1 << 60))
+    end_one(session)
+    settled(session)
+    with pytest.raises(LakeError, match=r"1/before.*export --adopt"):
+        export(spark, lake, options=options)
+    assert adopt(spark, lake, options=options).same == 2
+    assert export(spark, lake, options=options).rows == 1
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    version = opened.manifest().version
+    session.rows("update pgqueue_attempt set message_id = message_id + 1000000")
+    with pytest.raises(LakeError, match="3 attempts of this database have ids that the lake has for other attempts"):
+        adopt(spark, lake, options=options)
+    session.rows("delete from pgqueue_attempt")
+    with pytest.raises(LakeError, match="no attempt of this database"):
+        adopt(spark, lake, options=options)
+    assert opened.manifest().version == version
 
 
 def test_days_that_the_lake_has_are_dropped_and_others_stay(

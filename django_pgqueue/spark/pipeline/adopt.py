@@ -1,0 +1,108 @@
+"""Lets a lake go on with a database that was renamed, upgraded by pg_upgrade or restored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from django_pgqueue.spark.lake import Lake, LakeError
+from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.pipeline.source_database import writing
+from django_pgqueue.spark.source import registered
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from django_pgqueue.spark.pipeline.progress import Progress
+
+COLUMNS = ("id", "message_id", "finished_at")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """The attempts of a database beside those of a lake."""
+
+    same: int
+    """Attempts that both have."""
+    different: int
+    """Ids that both have, of different attempts."""
+    last_same: int
+    """The last transaction that wrote one of the same."""
+    first_new: int | None
+    """The first transaction that wrote an attempt that the lake lacks."""
+
+
+def adopt(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    options: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Overlap:
+    """Makes this database the source of the lake, if the lake has what both should have.  Exports then go on where the
+    database has its first attempt that the lake lacks.
+
+    Raises a LakeError when the two have no attempt in common, or different attempts with one id.
+    """
+    progress, options = progress or Quiet(), options or {}
+    lake = Lake.open(spark, path)
+    with writing(lake, options) as origin:
+        before, horizon = lake.manifest(), origin.horizon()
+        progress.step("comparing the lake with the database")
+        history = (
+            registered(spark)
+            .read.format("pgqueue")
+            .options(**options)
+            .option("columns", ",".join([*COLUMNS, "transaction_id"]))
+        )
+        found = overlap(history.load(), read_files(lake, "attempts", before.files("attempts")))
+        check(found)
+        position = horizon if found.first_new is None else min(horizon, found.first_new)
+        if found.last_same >= position:
+            message = (
+                f"Transaction {position} wrote attempts that the lake lacks, and transaction {found.last_same} others "
+                "that it has: the history was restored from a dump, and new attempts were added to it. Mark those of "
+                "before the restore as old (set their transaction_id to 0 in pgqueue_attempt), then run this again."
+            )
+            raise LakeError(message)
+        lake.commit(before, written_by="adopt", position=str(position), source=origin.identity())
+    return found
+
+
+def overlap(history: DataFrame, attempts: DataFrame) -> Overlap:
+    known = attempts.select("id", *(F.col(name).alias(f"lake_{name}") for name in COLUMNS[1:]))
+    is_known = F.col("lake_message_id").isNotNull()
+    is_same = is_known & (F.col("message_id") == F.col("lake_message_id"))
+    is_same &= F.col("finished_at") == F.col("lake_finished_at")
+    row = (
+        history.join(known, "id", "left")
+        .agg(
+            F.count(F.when(is_same, 1)).alias("same"),
+            F.count(F.when(is_known & ~is_same, 1)).alias("different"),
+            F.coalesce(F.max(F.when(is_same, F.col("transaction_id"))), F.lit(-1)).alias("last_same"),
+            F.min(F.when(~is_known, F.col("transaction_id"))).alias("first_new"),
+        )
+        .collect()[0]
+    )
+    return Overlap(**row.asDict())
+
+
+def check(found: Overlap) -> None:
+    if found.different:
+        message = (
+            f"{found.different:,} attempts of this database have ids that the lake has for other attempts: it is "
+            "another database, or it was restored from a backup that is older than the last export. Use another folder."
+        )
+        raise LakeError(message)
+    if not found.same:
+        message = (
+            "The lake has no attempt of this database, so nothing shows that the lake comes from it. Use another "
+            "folder, or the database that it was exported from."
+        )
+        raise LakeError(message)
