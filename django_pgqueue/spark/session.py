@@ -13,6 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
 from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.errors import NoJava, SparkFailed, SparkQueueError, reason
 
@@ -88,9 +91,6 @@ def same_database(spark: SparkSession, variable: str) -> None:
 
 def _place(address: str) -> tuple[object, ...]:
     """Returns which database an address leads to.  The password is no part of that."""
-    from psycopg import ProgrammingError  # noqa: PLC0415
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
-
     try:
         parts = conninfo_to_dict(address)
     except ProgrammingError:

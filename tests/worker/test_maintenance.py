@@ -141,11 +141,11 @@ def test_it_waits_for_a_lake_and_then_says_what_it_dropped(
         "insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, "
         "status, queue) values (1, 0, '2020-02-03', '2020-02-03', 1, 0, true, 'succeeded', 'q')"
     )
-    worker.execute("select pgqueue_lake_move('one', '/data/jobs', 0)")
+    worker.execute("select pgqueue_lake_move('one', '/data/jobs', 0, false)")
     patient = Maintenance(history_days=30, lake_days=100_000)
     patient.do_if_due(worker)
     assert is_there(worker)
-    assert "wait for a lake, for LAKE_DAYS=100000 days at most. /data/jobs was last exported" in caplog.text
+    assert "waits for a lake, for LAKE_DAYS=100000 days at most. /data/jobs was last exported never" in caplog.text
     assert AGAIN_SECONDS < seconds_left(patient) <= EVERY_SECONDS, "the lake may need hours"
     Maintenance(history_days=30, lake_days=7).do_if_due(worker)
     assert not is_there(worker)

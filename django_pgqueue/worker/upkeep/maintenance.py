@@ -97,17 +97,18 @@ class Maintenance:
                         more,
                         lake.missed_until,
                     )
-        elif overdue := functions.attempt_overdue(connection, days_kept=self.history_days):
-            if not before:
-                self._later()
-            return {f"lake {lake.id}": self._waits(lake, overdue) for lake in before.values()}
+        elif functions.attempt_overdue(connection, days_kept=self.history_days):
+            kept = None if self.history_days is None else self.history_days + self.lake_days
+            if not before or functions.attempt_overdue(connection, days_kept=kept):
+                self._later()  # a lock was not free, and nothing waits for a lake any more
+            return {f"lake {lake.id}": self._waits(lake) for lake in before.values() if is_behind(lake)}
         return None
 
-    def _waits(self, lake: functions.LakeRow, days: int) -> str:
+    def _waits(self, lake: functions.LakeRow) -> str:
         return (
-            f"{days} days of history that are older than HISTORY_DAYS wait for a lake, for LAKE_DAYS={self.lake_days} "
-            f"days at most. {lake.location} was last exported {lake.exported_at or 'never'}. Run manage.py qpipeline "
-            "export, or qpipeline forget if it is given up."
+            f"History that is older than HISTORY_DAYS waits for a lake, for LAKE_DAYS={self.lake_days} days at most. "
+            f"{lake.location} was last exported {lake.exported_at or 'never'}. Run manage.py qpipeline export, or "
+            "qpipeline forget if it is given up."
         )
 
     def _durable(self, connection: psycopg.Connection[Any]) -> None:
@@ -143,3 +144,8 @@ class Maintenance:
             if name not in self.problems:
                 logger.warning("%s", words)
         self.problems = problems
+
+
+def is_behind(lake: functions.LakeRow) -> bool:
+    """Whether old history may wait for this lake: old is what has ended days ago."""
+    return lake.lag_seconds is None or lake.lag_seconds > EVERY_SECONDS
