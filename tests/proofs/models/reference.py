@@ -833,7 +833,8 @@ class Queue:
         assert not outside, f"{outside} were taken out of line"
         for message in taken:
             self._put(session, message.id, replace(
-                message, in_line=in_line[message.id], unlock_at=self.now + lock_ms, locked_at=self.now, worker=worker, attempt=message.attempt + 1,
+                message, in_line=in_line[message.id], unlock_at=self.now + lock_ms, locked_at=self.now, worker=worker,
+                attempt=message.attempt + 1,
             ))  # fmt: skip
         for channel in {m.channel for m in lanes_taken}:
             decided = self.channels.get(session, channel)
