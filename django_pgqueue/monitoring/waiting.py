@@ -25,6 +25,8 @@ MAX_ATTEMPTS = 1_000
 MAX_NAMED = 10
 """So many of the messages that a message waits for are named."""
 RECENT = dt.timedelta(minutes=10)
+NEVER_MS = 2**63 - 1
+"""The time of a message that is out of reach."""
 
 
 # For each priority down to the message's own: the messages before it, in its channel, or else in the line of its
@@ -93,7 +95,8 @@ select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
        c.max_concurrency, c.release_at, c.release_interval_ms,
        case when m.parked_at is not null then coalesce(m.unknown_since, m.parked_at) end,
        m.unknown_since is not null,
-       case when m.parked_at is not null then left(m.last_error, 300) end
+       case when m.parked_at is not null then left(m.last_error, 300) end,
+       m.suspended_attempt is not distinct from m.attempt and m.unlock_at is null, left(m.awaited_event, 600)
 from pgqueue_message m
 left join lateral (select * from pgqueue_queue where name = m.queue and paused_at is not null limit 1) as q on true
 left join lateral (select * from pgqueue_channel where name = m.channel limit 1) as c on true
@@ -115,6 +118,8 @@ class Facts(NamedTuple):
     """Epoch ms; None: it is not parked."""
     is_unknown: bool
     parked_because: str | None
+    is_suspended: bool
+    awaited_event: str | None
 
 
 class Reason(Protocol):
@@ -194,6 +199,29 @@ class LeftToLaterVersion:
 
     def words(self, _: dt.datetime) -> Words:
         return "It waits since {} for a worker of its version. {}", self.since, self.because
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A durable task waits for a time, an event or a decision."""
+
+    until: dt.datetime
+    event: str | None
+
+    def words(self, now: dt.datetime) -> Words:
+        """
+        >>> Suspended(EpochDateTime.from_ms(2**63 - 1), "paid:7").words(dt.datetime.now(dt.UTC))
+        ('It is suspended: it waits for the event “{}”.', 'paid:7')
+        """
+        if self.event is None:
+            far = f", {far}" if (far := relative(self.until, now)) else ""
+            return "It is suspended: it sleeps until {}{}.", self.until, far
+        decision = self.event.split(":", 3) if self.event.startswith("pgqueue:approval:") else []
+        what, name = ("decision", decision[3]) if len(decision) == 4 else ("event", self.event)
+        waits = f"It is suspended: it waits for the {what} “{{}}”"
+        if to_epoch_ms(self.until) >= NEVER_MS:
+            return f"{waits}.", name
+        return f"{waits}, until {{}} at the latest.", name, self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +332,8 @@ def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]
         yield reason(EpochDateTime.from_ms(facts.parked_since), facts.parked_because or "-")
     elif message.alone_at is not None:
         yield Quarantined(message.lost, message.alone_at)
+    elif facts.is_suspended and to_epoch_ms(message.dequeue_at) > now_ms:
+        yield Suspended(message.dequeue_at, facts.awaited_event)
     elif to_epoch_ms(message.dequeue_at) > now_ms:
         yield Scheduled(message.dequeue_at, message.attempt if facts.is_retry else None)
 

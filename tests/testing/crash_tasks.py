@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.contrib.auth.models import Group, Permission
 from django.db import connection, transaction
 
 from django_pgqueue.tasks import task
+
+if TYPE_CHECKING:
+    from django_pgqueue.durable import DurableContext
 
 
 @task
@@ -110,3 +115,19 @@ def at_some_time(name: str) -> None:
         [now] = cursor.fetchone()
     Group.objects.filter(name__startswith=name).delete()
     Group.objects.create(name=f"{name} {now}")
+
+
+@task(durable=True)
+def in_steps(context: DurableContext, name: str) -> None:
+    context.step("first", add_group, name, atomic=True)
+    context.step("second", add_group, name, atomic=True)
+
+
+@task(durable=True)
+def in_plain_steps(context: DurableContext, name: str) -> None:
+    context.step("first", add_group, name)
+    context.step("second", add_group, name)
+
+
+def add_group(name: str) -> None:
+    Group.objects.create(name=f"{name} {Group.objects.count()}")

@@ -39,6 +39,7 @@ def line_of(code: str, *, after: int = 0) -> str:
         crash_tasks.tidies_up,
         crash_tasks.leaves_nothing,
         crash_tasks.at_some_time,
+        crash_tasks.in_steps,
         crash_tasks.only_once,  # a crash is no error of the task's, and uses no attempt up
     ],
     ids=lambda task: task.name,
@@ -49,6 +50,14 @@ def test_effects_that_happen_exactly_once_pass(task: Any) -> None:
     assert report
     assert report.first is None
     assert "exactly once each time" in str(report)
+
+
+@transactional
+def test_a_plain_step_is_found_whose_effect_is_repeated() -> None:
+    report = crash_at_every_statement(crash_tasks.in_plain_steps, "tea")
+    assert not report
+    assert report.first is not None
+    assert report.first.sql.startswith("INSERT INTO")  # before the record
 
 
 @transactional

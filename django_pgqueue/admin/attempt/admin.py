@@ -41,6 +41,7 @@ TONES = {
     Status.FAILED: "red",
     Status.CANCELLED: "grey",
     Status.LOST: "red",
+    Status.SUSPENDED: "blue",
 }
 SAID = ("content", "headers", "result")
 TIMES = {"created": "created_at", "started": "started_at", "finished": "finished_at"}

@@ -15,12 +15,12 @@ from django.urls import path, reverse
 
 from django_pgqueue import functions
 from django_pgqueue.admin.edit import ask_page
-from django_pgqueue.admin.message import change_page
+from django_pgqueue.admin.message import approvals, change_page
 from django_pgqueue.admin.message.awaited import Awaited
 from django_pgqueue.admin.message.change_page import Detail, MessageForm
 from django_pgqueue.admin.message.related import parent
 from django_pgqueue.admin.parts import actions, filters
-from django_pgqueue.admin.parts.columns import Columns
+from django_pgqueue.admin.parts.columns import Columns, is_suspended
 from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.admin.parts.database import alias, now, once, url
 from django_pgqueue.admin.parts.expressions import Short, SmallJson
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 BRIEF = (
     "id", "dequeue_at", "unlock_at", "alone_at", "unknown_since", "parked_at", "attempt", "max_attempts", "lost",
     "priority", "queue", "channel", "task", "worker", "max_lost", "version", "after_policy",
+    "suspended_attempt",
 )  # fmt: skip
 LISTED = 20
 DELAYS = {
@@ -198,6 +199,16 @@ class MessageAdmin(ReadOnlyAdmin):
         newest = request.POST.get("newest", "")
         return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
 
+    # Decisions
+
+    def get_urls(self) -> list[Any]:
+        view = self.admin_site.admin_view(self.approvals_view)
+        return [path("approvals/", view, name="django_pgqueue_message_approvals"), *super().get_urls()]
+
+    def approvals_view(self, request: HttpRequest) -> HttpResponse:
+        """Lists what waits for the decision of a person, and records decisions."""
+        return self.answered(request, lambda: approvals.page(self, request))
+
     # The page of one message
 
     def get_fieldsets(self, request: HttpRequest, obj: Message | None = None) -> Any:
@@ -208,8 +219,15 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def _how(self, request: HttpRequest, message: Message | None) -> dict[str, bool]:
         waits = message is not None and status_of(message.dequeue_at, message.unlock_at, now(request)) != Status.RUNNING
-        timed = message is None or (message.after_policy is None and message.parked_at is None)
-        return {"editable": self.has_change_permission(request, message), "waits": waits, "timed": timed}
+        timed = message is None or (
+            message.after_policy is None and message.parked_at is None and not is_suspended(message)
+        )
+        return {
+            "editable": self.has_change_permission(request, message),
+            "waits": waits,
+            "timed": timed,
+            "durable": message is not None and self.shown(request).is_durable(message),
+        }
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """A message that runs, or whose worker went away, cannot be changed any more."""

@@ -15,17 +15,18 @@ from django.utils.html import format_html, format_html_join
 
 from django_pgqueue.admin.attempt import admin as attempt
 from django_pgqueue.admin.message.related import Related
-from django_pgqueue.admin.parts import display
+from django_pgqueue.admin.parts import display, queries
 from django_pgqueue.admin.parts.actions import Standing
 from django_pgqueue.admin.parts.columns import Columns
-from django_pgqueue.admin.parts.content import ShownContent
+from django_pgqueue.admin.parts.content import ShownContent, sensitivity
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.fields import EpochFormField
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.monitoring import waiting
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.monitoring.overview.formatting import span
+from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -34,6 +35,17 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.coverage import Service
 
 ATTEMPTS_SHOWN = 50
+STEPS_SHOWN = 100
+STEPS = """
+select s.name, s.kind, s.status, s.attempt, greatest(s.started_at, '0001-01-02 00:00:00+00'),
+       least(greatest(s.finished_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'), s.until,
+       left(s.error, 1000), case when pg_column_size(s.result) < 10000 then left(s.result::text, 1000) end
+from pgqueue_step s
+where s.message_id = %(id)s
+order by s.finished_at
+limit %(most)s
+"""
+STEP_TONES = {"done": "green", "failed": "red", "waiting": "blue", "began": "amber"}
 TRACEBACK_LENGTH = 20_000
 SAID = ("content", "headers", "state", "progress")
 
@@ -92,7 +104,9 @@ class Detail(Columns):
             )
         return known
 
-    def fieldsets(self, *, editable: bool, waits: bool, timed: bool) -> list[tuple[str | None, dict[str, Any]]]:
+    def fieldsets(
+        self, *, editable: bool, waits: bool, timed: bool, durable: bool
+    ) -> list[tuple[str | None, dict[str, Any]]]:
         """``timed``: the message waits for a time, if for anything; only then can the time be changed."""
         whys = [self.why] if waits else []
         when = ["dequeue_at" if editable and timed else self.dequeue_at, "priority"]
@@ -102,14 +116,15 @@ class Detail(Columns):
                 {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at, self.version]},
             ),
             ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
+            *([("Steps", {"fields": [self.steps]})] if durable else []),
             ("Related", {"fields": [self.related, self.unique_key]}),
             ("Content", {"fields": [self.content, self.headers, self.state]}),
         ]
 
-    def readonly(self, *, editable: bool, waits: bool, timed: bool) -> list[Any]:
+    def readonly(self, *, editable: bool, waits: bool, timed: bool, durable: bool) -> list[Any]:
         shown = [
             name
-            for _, options in self.fieldsets(editable=editable, waits=waits, timed=timed)
+            for _, options in self.fieldsets(editable=editable, waits=waits, timed=timed, durable=durable)
             for name in options["fields"]
             if not (editable and name in {"dequeue_at", "priority"})
         ]
@@ -119,6 +134,27 @@ class Detail(Columns):
     def why(self, message: Message) -> SafeString | str:
         listed = format_html_join("", "<li>{}</li>", ((reason,) for reason in self.found(message).reasons))
         return format_html('<ul class="pgqueue-reasons">{}</ul>', listed)
+
+    def is_durable(self, message: Message) -> bool:
+        """Queries once per message whether there are steps."""
+        return bool(self._steps(message))
+
+    def _steps(self, message: Message) -> list[dict[str, Any]]:
+        known: list[dict[str, Any]] | None = message.__dict__.get("steps")
+        if known is None:
+            sees = self.sees_content and not sensitivity(message.task)
+            known = message.__dict__["steps"] = recorded_steps(message.pk, sees=sees)
+        return known
+
+    @admin.display(description="steps")
+    def steps(self, message: Message) -> SafeString | str:
+        steps = self._steps(message)
+        context = {
+            "steps": steps[:STEPS_SHOWN],
+            "more": len(steps) > STEPS_SHOWN,
+            "approvals": url("message_approvals") if any(step["kind"] == "approval" for step in steps) else None,
+        }
+        return render_to_string("admin/django_pgqueue/message/steps.html", context)
 
     @admin.display(description="version")
     def version(self, message: Message) -> SafeString | str:
@@ -187,6 +223,26 @@ class Detail(Columns):
         if known is None:
             known = message.__dict__["shown"] = ShownContent(message, message.task, SAID, sees=self.sees_content)
         return known
+
+
+def recorded_steps(message_id: int, *, sees: bool) -> list[dict[str, Any]]:
+    """Returns the records of steps, the first ones first: one more than are shown, if there are more."""
+    return [
+        {
+            "name": name,
+            "kind": kind,
+            "status": display.label(status, STEP_TONES.get(status, "grey")),
+            "attempt": attempt_number,
+            "finished": display.moment(finished),
+            "took": None if started is None else span(finished - started),
+            "until": None if until is None else display.moment(EpochDateTime.from_ms(until)),
+            "error": error if sees else None,
+            "result": result if sees else None,
+        }
+        for name, kind, status, attempt_number, started, finished, until, error, result in queries.rows(
+            STEPS, {"id": message_id, "most": STEPS_SHOWN + 1}
+        )
+    ]
 
 
 def reasons(message: Message, now: dt.datetime, service: Service) -> list[SafeString]:

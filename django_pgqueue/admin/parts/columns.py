@@ -10,8 +10,9 @@ from django.utils.html import format_html
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.content import progress_bar
 from django_pgqueue.admin.parts.status import Status, status_of
-from django_pgqueue.monitoring.waiting import NoWorker, sentence
+from django_pgqueue.monitoring.waiting import NEVER_MS, NoWorker, sentence
 from django_pgqueue.values import limits
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.coverage import Service
 
 TONES = {Status.SCHEDULED: "blue", Status.READY: "green", Status.RUNNING: "amber", Status.EXPIRED: "red"}
+
+
+def is_suspended(message: Message) -> bool:
+    return message.unlock_at is None and message.suspended_attempt == message.attempt
 
 
 class Columns:
@@ -61,12 +66,16 @@ class Columns:
             return format_html("{} {}", label, display.label(*why))
         if message.after_policy is not None:
             return format_html("{} {}", label, display.label("waits for others", "grey"))
+        if is_suspended(message) and status is Status.SCHEDULED:
+            return format_html("{} {}", label, display.label("suspended", "grey"))
         return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
 
     @admin.display(description="dequeue at")
     def dequeue_at(self, message: Message) -> SafeString | str:
         if message.after_policy is not None:
             return display.quiet("when the others have ended")
+        if is_suspended(message) and to_epoch_ms(message.dequeue_at) == NEVER_MS:
+            return display.quiet("when its event has come")
         due = message.dequeue_at if message.alone_at is None else message.alone_at
         if message.parked_at is not None:
             due = message.unknown_since or message.parked_at

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OUTCOMES = {
     "succeeded": "green",
     "deferred": "cyan",
+    "suspended": "cyan",
     "scheduled": "cyan",
     "retried": "yellow",
     "cancelled": "yellow",

@@ -1,0 +1,100 @@
+"""The page of what waits for the decision of a person."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpResponseRedirect
+from django.template.response import TemplateResponse
+
+from django_pgqueue.admin.parts import display, queries
+from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.read_only import is_id
+from django_pgqueue.durable import decide
+from django_pgqueue.durable.approvals import RUN
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest, HttpResponse
+
+    from django_pgqueue.admin.message.admin import MessageAdmin
+
+SHOWN = 100
+MAX_COMMENT = 2_000
+OPEN = """
+select a.message_id, a.name, a.permission,
+       least(greatest(a.asked_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'),
+       case when pg_column_size(a.details) < 100000 then a.details::text end, m.task
+from pgqueue_approval a
+cross join lateral (select m.task from pgqueue_message m where m.id = a.message_id limit 1) as m
+where a.decided_at is null
+order by a.asked_at, a.message_id
+limit %(most)s
+"""
+TOLD = {
+    "already": "This was decided before, and your decision was not recorded.",
+    "ended": "The job has ended or was cancelled meanwhile: there is nothing to decide.",
+    "unknown": "The job has not asked for this decision.",
+}
+
+
+def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        _decide(model_admin, request)
+        return HttpResponseRedirect(request.get_full_path())
+    sees_all = model_admin.has_view_permission(request)
+    found = [
+        {
+            "message_id": message_id,
+            "url": url("message_change", message_id) if sees_all else None,
+            "name": name,
+            "permission": permission or RUN,
+            "since": display.moment(asked_at),
+            "task": task,
+            "details": None if details is None else json.dumps(json.loads(details), indent=2, ensure_ascii=False),
+            "may": request.user.has_perm(permission or RUN),
+        }
+        for message_id, name, permission, asked_at, details, task in queries.rows(OPEN, {"most": SHOWN + 1})
+    ]
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "title": "Approvals",
+        "opts": model_admin.opts,
+        "approvals": [_seen(one) for one in found if one["may"] or sees_all][:SHOWN],
+        "more": len(found) > SHOWN,
+        "max_comment": MAX_COMMENT,
+    }
+    return TemplateResponse(request, "admin/django_pgqueue/message/approvals.html", context)
+
+
+def _seen(approval: dict[str, Any]) -> dict[str, Any]:
+    """Returns an approval without what only those who decide are shown."""
+    return approval if approval["may"] else {**approval, "details": None}
+
+
+def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
+    message_id, name = request.POST.get("message_id", ""), request.POST.get("name", "")
+    decision = request.POST.get("decision", "")
+    if not is_id(message_id) or decision not in {"approve", "reject"}:
+        model_admin.message_user(request, "Choose Approve or Reject.", messages.ERROR)
+        return
+    comment = request.POST.get("comment", "").replace("\0", "")[:MAX_COMMENT]
+    try:
+        status = decide(
+            int(message_id),
+            name.replace("\0", ""),
+            approved=decision == "approve",
+            user=request.user,
+            comment=comment,
+            database=alias(),
+        )
+    except PermissionDenied:
+        model_admin.message_user(request, "You have no permission to decide this.", messages.ERROR)
+        return
+    if status == "decided":
+        done = "approved" if decision == "approve" else "rejected"
+        model_admin.message_user(request, f"{name} of message {message_id} was {done}.", messages.SUCCESS)
+    else:
+        model_admin.message_user(request, TOLD[status], messages.WARNING)
