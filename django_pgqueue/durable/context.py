@@ -36,7 +36,7 @@ KEYS = uuid.UUID("6f1d3a8e-3c53-4d0c-9a0e-5f2f0c1b7a55")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DurableContext(PgQueueContext):
+class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     """The context of a task with ``durable=True``.
 
     Each method with a name does its work once for a message: in later attempts it returns what is recorded.  A name

@@ -126,3 +126,14 @@ def test_a_visitor_who_is_no_member_of_staff_decides_nothing() -> None:
     user.user_permissions.set(Permission.objects.filter(codename="view_group"))
     decide(visitor_of(user), pk)
     assert Approval.objects.get().decided_at is None
+
+
+def test_suspended_jobs_are_listed_by_what_they_wait_for(root: Visitor) -> None:
+    for number in range(3):
+        suspend(Wait(name="p", kind="event", event=f"paid:{number}"))
+    suspend(Wait(name="nap", delay_ms=3_600_000))
+    ask()
+    page = root.open(APPROVALS)
+    rows = [[cell.text for cell in row.all("td")][:2] for row in page.root.one("table").all("tr")[1:]]
+    assert rows[0] == ["the event paid:…", "3"]
+    assert sorted(rows[1:]) == [["a decision", "1"], ["a time", "1"]]

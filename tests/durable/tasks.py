@@ -62,7 +62,7 @@ def three_steps(context: DurableContext, fail_in: int = 0) -> list[Any]:
 
 
 @task(durable=True)
-def sleepy(context: DurableContext) -> str:
+def sleepy(context: DurableContext) -> Any:
     context.step("before", note, "before")
     context.sleep("a while", HOUR)
     return context.step("after", note, "after")

@@ -83,7 +83,7 @@ def test_a_step_that_raises_is_recorded_as_tried_and_an_atomic_one_writes_nothin
 
 def test_a_decorated_function_is_a_step() -> None:
     def code(context: DurableContext) -> Any:
-        @context.step("charge")
+        @context.step("charge")  # type: ignore[untyped-decorator,unused-ignore]
         def charge() -> str:
             return tasks.note("charge")
 
@@ -141,6 +141,7 @@ def in_a_transaction(context: DurableContext) -> None:
         context.step("one", tasks.note, "one")
 
 
+NEVER: Any = "never"
 MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
     "twice": (
         lambda c: [c.step("one", tasks.note, "one") for _ in range(2)],
@@ -165,7 +166,7 @@ MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
         lambda c: c.step("one", tasks.note, "one", atomic=True, recovery="manual"),
         "leave recovery='manual' out",
     ),
-    "recovery": (lambda c: c.step("one", tasks.note, "one", recovery="never"), "must be 'repeat' or 'manual'"),
+    "recovery": (lambda c: c.step("one", tasks.note, "one", recovery=NEVER), "must be 'repeat' or 'manual'"),
     "no number": (lambda c: c.spend("tokens", float("nan"), of=3), "amount=nan is not a number"),
 }
 

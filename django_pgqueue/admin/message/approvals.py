@@ -1,4 +1,4 @@
-"""The page of what waits for the decision of a person."""
+"""The page of what waits for the decision of a person, and of all that is suspended."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.durable import decide
 from django_pgqueue.durable.approvals import RUN
+from django_pgqueue.monitoring.overview.capped import Capped
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SHOWN = 100
 MAX_COMMENT = 2_000
+DECISION = "pgqueue:…"
 OPEN = """
 select a.message_id, a.name, a.permission,
        least(greatest(a.asked_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'),
@@ -33,6 +35,23 @@ where a.decided_at is null
 order by a.asked_at, a.message_id
 limit %(most)s
 """
+COUNTED = 10_000
+SUSPENDED = """
+select coalesce(s.event, case when s.waits_for_children then 'their children' else 'a time' end),
+       s.event is not null, count(*), min(s.id)
+from (
+    select m.id, m.after_ids is not null as waits_for_children,
+           left(split_part(m.awaited_event, ':', 1), 100)
+           || case when position(':' in m.awaited_event) > 0 then ':…' else '' end as event
+    from pgqueue_message m
+    where m.suspended_attempt is not null and m.suspended_attempt = m.attempt and m.unlock_at is null
+    limit %(counted)s
+) as s
+group by 1, 2
+order by 3 desc
+limit 50
+"""
+"""Events are counted by the part of their name before the first colon: in "paid:7" the rest names one job."""
 TOLD = {
     "already": "This was decided before, and your decision was not recorded.",
     "ended": "The job has ended or was cancelled meanwhile: there is nothing to decide.",
@@ -65,8 +84,22 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
         "approvals": [_seen(one) for one in found if one["may"] or sees_all][:SHOWN],
         "more": len(found) > SHOWN,
         "max_comment": MAX_COMMENT,
+        "suspended": _suspended() if sees_all else None,
     }
     return TemplateResponse(request, "admin/django_pgqueue/message/approvals.html", context)
+
+
+def _suspended() -> list[dict[str, Any]]:
+    return [
+        {
+            "what": "a decision" if event == DECISION else event,
+            "is_event": is_event and event != DECISION,
+            "count": str(Capped.of(count, COUNTED)),
+            "url": url("message_change", first),
+            "first": first,
+        }
+        for event, is_event, count, first in queries.rows(SUSPENDED, {"counted": COUNTED + 1})
+    ]
 
 
 def _seen(approval: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.once
 
 
-def spend(session: Session, held: Any, amount: float, limit: float) -> tuple[bool, bool, Any]:
+def spend(session: Session, held: Any, amount: float, limit: float) -> tuple[Any, Any, Any]:
     [row] = session.rows(
         "select * from pgqueue_budget_spend(%s, %s, 'tokens', %s, %s, %s)",
         (held.id, held.attempt, amount, limit, held.worker),
