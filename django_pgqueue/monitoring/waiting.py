@@ -202,7 +202,7 @@ class LeftToLaterVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Suspended:
+class SuspendedUntil:
     """A durable task waits for a time, an event or a decision."""
 
     until: dt.datetime
@@ -210,7 +210,7 @@ class Suspended:
 
     def words(self, now: dt.datetime) -> Words:
         """
-        >>> Suspended(EpochDateTime.from_ms(2**63 - 1), "paid:7").words(dt.datetime.now(dt.UTC))
+        >>> SuspendedUntil(EpochDateTime.from_ms(2**63 - 1), "paid:7").words(dt.datetime.now(dt.UTC))
         ('It is suspended: it waits for the event “{}”.', 'paid:7')
         """
         if self.event is None:
@@ -333,7 +333,7 @@ def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]
     elif message.alone_at is not None:
         yield Quarantined(message.lost, message.alone_at)
     elif facts.is_suspended and to_epoch_ms(message.dequeue_at) > now_ms:
-        yield Suspended(message.dequeue_at, facts.awaited_event)
+        yield SuspendedUntil(message.dequeue_at, facts.awaited_event)
     elif to_epoch_ms(message.dequeue_at) > now_ms:
         yield Scheduled(message.dequeue_at, message.attempt if facts.is_retry else None)
 

@@ -81,7 +81,12 @@ class MessageAdmin(ReadOnlyAdmin):
 
     def get_urls(self) -> list[Any]:
         edit = self.admin_site.admin_view(lambda request: ask_page.view(self, request, DELAYS))
-        return [path("edit/", edit, name="django_pgqueue_message_edit"), *super().get_urls()]
+        decide = self.admin_site.admin_view(self.approvals_view)
+        return [
+            path("edit/", edit, name="django_pgqueue_message_edit"),
+            path("approvals/", decide, name="django_pgqueue_message_approvals"),
+            *super().get_urls(),
+        ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         query = request.GET.urlencode()
@@ -200,10 +205,6 @@ class MessageAdmin(ReadOnlyAdmin):
         return actions.chosen(self, request, queryset.filter(pk__lte=int(newest)) if is_id(newest) else queryset)
 
     # Decisions
-
-    def get_urls(self) -> list[Any]:
-        view = self.admin_site.admin_view(self.approvals_view)
-        return [path("approvals/", view, name="django_pgqueue_message_approvals"), *super().get_urls()]
 
     def approvals_view(self, request: HttpRequest) -> HttpResponse:
         """Lists what waits for the decision of a person, and records decisions."""
