@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_rollup', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_step_record', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -109,7 +109,7 @@ begin
             lock table pgqueue_message in access exclusive mode;
             -- Who has used that table goes on with another one: a long wait with a lock in hand would be a deadlock.
             perform set_config('lock_timeout', '20ms', true);
-            lock table pgqueue_worker in access exclusive mode;
+            lock table pgqueue_attempt, pgqueue_worker, pgqueue_ended in access exclusive mode;
             exit;
         exception when lock_not_available then
             if clock_timestamp() > v_give_up_at then
@@ -117,7 +117,7 @@ begin
                 from (
                     select distinct a.pid, a.state, a.xact_start
                     from pg_locks l join pg_stat_activity a on a.pid = l.pid
-                    where l.relation = any (array['pgqueue_message', 'pgqueue_worker']::regclass[]) and l.granted
+                    where l.relation = any (array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_ended']::regclass[]) and l.granted
                       and a.pid <> pg_backend_pid()
                 ) as o;
                 raise exception 'the queue was in use for more than 60 seconds, by %', v_others
@@ -171,6 +171,170 @@ alter table pgqueue_worker add column is_asleep boolean not null
 create index pgqueue_worker_asleep_ix on pgqueue_worker (id) where is_asleep\;
 create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room\;
 create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null\;
+-- The lakes that the history is exported to, and how far each of them has come.  A row is written when a lake has been
+-- committed, so it may be behind its lake and is never ahead of it.  Retention waits for what no lake has read yet.
+--   id               what the lake calls itself in its manifests
+--   location         the folder or URL, as the last run named it
+--   position         the lake has the rows of all transactions before this one
+--   exported_at      when a run last found that the lake has everything up to its position; null: none has ended yet
+--   missed_attempts  how many attempts retention has dropped before the lake had them, in all
+--   missed_from, missed_until, missed_at   the first and the last such day, and when the last one was dropped
+create table pgqueue_lake (
+    id              text primary key,
+    location        text not null,
+    position        bigint not null,
+    missed_attempts bigint not null default 0,
+    exported_at     timestamptz,
+    missed_at       timestamptz,
+    missed_from     date,
+    missed_until    date,
+    constraint pgqueue_lake_texts_short check (octet_length(id) between 1 and 100 and octet_length(location) <= 2000),
+    constraint pgqueue_lake_counts_range check (position >= 0 and missed_attempts >= 0),
+    constraint pgqueue_lake_times_of_calendar check (
+        exported_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and missed_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
+-- Edits: an action for everything that matches a filter, which workers do in steps (pgqueue_edit_step).  The filter and
+-- the parameters are checked when an edit is asked for (pgqueue_edit_ask); who may ask is a matter of rights.
+-- action      run_now, postpone, cancel, delete, move, prioritise: messages.  enqueue_again: final attempts
+-- position    the last id that a step has looked at, from first_id on; last_id ends it: what comes later is not meant
+-- done        messages that were changed.  asked: running ones that were asked to stop.  awaiting: those that wait for
+--             others and were left out.  skipped: those that could not be changed, because they run, or need no change
+-- locked_ids  messages that other sessions held when a step came by: they are tried once more at the end
+create table pgqueue_edit (
+    id          bigint generated always as identity primary key,
+    first_id    bigint not null,
+    last_id     bigint not null,
+    position    bigint not null,
+    done        bigint not null default 0,
+    asked       bigint not null default 0,
+    awaiting    bigint not null default 0,
+    skipped     bigint not null default 0,
+    asked_at    timestamptz not null default now(),
+    started_at  timestamptz,
+    stopped_at  timestamptz,
+    finished_at timestamptz,
+    action      text not null,
+    asked_by    text not null,
+    stopped_by  text,
+    error       text,
+    filter      jsonb not null default '{}',
+    parameters  jsonb not null default '{}',
+    locked_ids  bigint[] not null default '{}',
+    constraint pgqueue_edit_action_known check (
+        action in ('run_now', 'postpone', 'cancel', 'delete', 'move', 'prioritise', 'enqueue_again')),
+    constraint pgqueue_edit_names_short check (
+        octet_length(asked_by) between 1 and 255 and octet_length(stopped_by) <= 255 and octet_length(error) <= 2000),
+    constraint pgqueue_edit_filter_small check (octet_length(filter::text) <= 8000 and octet_length(parameters::text) <= 1000),
+    constraint pgqueue_edit_times_of_calendar check (
+        least(asked_at, started_at, stopped_at, finished_at) >= '0001-01-02 00:00:00+00'
+        and greatest(asked_at, started_at, stopped_at, finished_at) <= '9999-12-30 00:00:00+00')
+)\;
+
+-- The edits that workers have to do.
+create index pgqueue_edit_open_ix on pgqueue_edit (id) where finished_at is null and stopped_at is null\;
+
+-- A second click asks for nothing more.
+create unique index pgqueue_edit_once_ix on pgqueue_edit (action, md5(filter::text), md5(parameters::text))
+    where finished_at is null\;
+-- The messages of the history that a replay has enqueued again, each once under the name of the replay.  The transaction
+-- that enqueues them writes the rows, so the two cannot disagree.  Replays delete rows that are older than a year.
+create table pgqueue_replayed (
+    replay      text not null,
+    message_id  bigint not null,
+    replayed_at timestamptz not null default now(),
+    primary key (replay, message_id),
+    constraint pgqueue_replayed_name_short check (octet_length(replay) between 1 and 200),
+    constraint pgqueue_replayed_times_of_calendar check (
+        replayed_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+)\;
+alter table pgqueue_message add column suspended_attempt integer, add column awaited_event text\;
+alter table pgqueue_ended add column event text\;
+alter table pgqueue_attempt
+    drop constraint pgqueue_attempt_status_known,
+    add constraint pgqueue_attempt_status_known check (status in ('succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost', 'suspended')) not valid\;
+-- The steps of durable tasks.  Each row is written once and never changed, by the holder of the message.
+-- kind says what it is: step, atomic, enqueue, sleep, event, approval.  status says what happened:
+--   began    a step with recovery="manual" is about to run its function
+--   failed   its function raised: error has the reason, and the step runs again in the next attempt
+--   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never
+--   done     result is what the step returns in every later attempt
+-- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
+-- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
+create table pgqueue_step (
+    message_id  bigint not null,
+    recorded_at timestamptz not null,
+    started_at  timestamptz,
+    finished_at timestamptz not null,
+    until       bigint,
+    attempt     integer not null,
+    kind        text not null,
+    status      text not null,
+    name        text not null,
+    error       text,
+    result      jsonb,
+    constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
+    constraint pgqueue_step_words_known check (
+        kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+        and status in ('began', 'failed', 'waiting', 'done'))
+) partition by range (recorded_at)\;
+
+create index pgqueue_step_message_ix on pgqueue_step (message_id)\;
+
+create table pgqueue_step_default partition of pgqueue_step default\;
+
+-- What a durable task may spend in all of its attempts together, and has spent (pgqueue_budget_spend).
+create table pgqueue_budget (
+    message_id bigint not null,
+    name       text not null,
+    spent      numeric not null,
+    primary key (message_id, name),
+    constraint pgqueue_budget_name_short check (name <> '' and octet_length(name) <= 255)
+)\;
+
+-- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
+-- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
+-- cancels: the message is cancelled with its parent, unless it has begun.
+create table pgqueue_child (
+    message_id    bigint primary key,
+    parent_id     bigint not null,
+    created_at    timestamptz not null,
+    cancels       boolean not null default true,
+    status        text,
+    error_class   text,
+    error_message text,
+    result        jsonb
+)\;
+
+create index pgqueue_child_parent_ix on pgqueue_child (parent_id)\;
+-- Events: each is emitted once, with a payload, by the transaction that inserts it.  Retention deletes them.
+create table pgqueue_event (
+    name       text primary key,
+    emitted_at timestamptz not null,
+    payload    jsonb not null,
+    constraint pgqueue_event_name_short check (name <> '' and octet_length(name) <= 512)
+)\;
+
+create index pgqueue_event_emitted_ix on pgqueue_event using brin (emitted_at)\;
+
+-- Approvals: a durable task waits for the decision of a person.  permission is the Django permission that decides who
+-- may, null: whoever may run messages.  details is what the person is shown.
+create table pgqueue_approval (
+    message_id bigint not null,
+    asked_at   timestamptz not null,
+    decided_at timestamptz,
+    approved   boolean,
+    name       text not null,
+    permission text,
+    decided_by text,
+    comment    text,
+    details    jsonb,
+    primary key (message_id, name),
+    constraint pgqueue_approval_decided_whole check (num_nulls(decided_at, approved, decided_by) in (0, 3)),
+    constraint pgqueue_approval_comment_short check (octet_length(comment) <= 10000)
+)\;
+
+create index pgqueue_approval_open_ix on pgqueue_approval (asked_at, message_id) where decided_at is null\;
 create or replace function pgqueue_message_is_large(p_value jsonb) returns boolean
 language sql stable
 as $$
@@ -288,12 +452,13 @@ begin
         -- null, so nothing was raised.
         v_used := 1 + (
             select count(*) from pgqueue_attempt a
-            where a.message_id = p_id and a.status <> 'deferred' and (a.status <> 'lost' or v_message.task is null));
+            where a.message_id = p_id and a.status not in ('deferred', 'suspended') and (a.status <> 'lost' or v_message.task is null));
     end if;
 
     if v_message.cancel_requested_at is not null then
         v_status := 'cancelled';
         delete from pgqueue_message m where m.id = p_id;
+        perform pgqueue_child_cancel(array[p_id]);
     elsif p_error is not null and v_used >= coalesce(v_message.max_attempts, p_max_attempts) then
         v_status := 'failed';
         delete from pgqueue_message m where m.id = p_id;
@@ -1375,6 +1540,9 @@ begin
         delete from pgqueue_message m where m.id = p_message.id;
         perform pgqueue_attempt_append(
             p_message, case when p_message.cancel_requested_at is null then 'failed' else 'cancelled' end, true, v_error);
+        if p_message.cancel_requested_at is not null then
+            perform pgqueue_child_cancel(array[p_message.id]);
+        end if;
         return;
     end if;
     update pgqueue_message m
@@ -2861,12 +3029,14 @@ begin
     return not v_waits;
 end
 $$\;
+drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint)\;
 create or replace function pgqueue_staged_enqueue(
     p_run_id text,
     p_epoch bigint,
     p_batch uuid,
     p_tokens uuid[],
-    p_rows bigint
+    p_rows bigint,
+    p_replay text default null
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -2875,7 +3045,9 @@ as $$
 -- when the ledger has this epoch of the run already.  A row whose unique key is held makes no message.
 -- p_rows is the required number of rows; with another number, or when a channel is full, it raises an error and nothing
 -- happens.  A second caller with the same run waits for the first.  Rows from other tries of tasks are deleted.
--- Writes pgqueue_ledger, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
+-- p_replay is the name of a replay: it also raises an error when a message with the header enqueued_again_from was
+-- replayed under this name before.
+-- Writes pgqueue_ledger, pgqueue_replayed, pgqueue_message and pgqueue_staged; wakes one sleeping worker for each queue with a ready
 -- message.
 declare
     v_now bigint := pgqueue_now(now());
@@ -2885,6 +3057,7 @@ declare
     v_queue text;
     v_messages jsonb;
     v_refused bigint;
+    v_known bigint;
 begin
     insert into pgqueue_ledger as l (run_id, epoch, rows) values (p_run_id, p_epoch, p_rows)
     on conflict (run_id) do update set epoch = excluded.epoch, rows = l.rows + excluded.rows, written_at = now()
@@ -2892,6 +3065,23 @@ begin
     if not found then
         delete from pgqueue_staged s where s.batch = p_batch;
         return null;
+    end if;
+
+    if p_replay is not null then
+        delete from pgqueue_replayed r where r.replayed_at < now() - interval '365 days';
+        with first as (
+            insert into pgqueue_replayed (replay, message_id)
+            select p_replay, (s.headers ->> 'enqueued_again_from')::bigint
+            from pgqueue_staged s
+            where s.batch = p_batch and s.token = any (p_tokens) and s.headers ? 'enqueued_again_from'
+            order by 2
+            on conflict do nothing
+            returning 1)
+        select p_rows - count(*) into v_known from first;
+        if v_known > 0 then
+            raise exception 'another run has replayed % of the messages of run %', v_known, p_run_id
+                using hint = 'Nothing was enqueued. Run the replay again: it selects only those that are left.';
+        end if;
     end if;
 
     insert into pgqueue_message (content, queue, task, priority, dequeue_at, headers, max_attempts, created_at, in_line)
@@ -3137,6 +3327,7 @@ begin
     ) then
         return false;
     end if;
+    perform pgqueue_child_keep(p_day);
     execute format('drop table %s', v_partition);
     return true;
 end
@@ -3297,7 +3488,8 @@ set enable_mergejoin = off
 set jit = off
 as $$
 -- Checks messages that wait for others (pgqueue_message_create_after), and returns how many need not wait any more:
--- they are ready now, or cancelled where their policy requires that.  Checks up to p_limit messages whose check_at has
+-- they are ready now, or cancelled where their policy requires that.  It does the same for suspended messages whose
+-- event has been emitted (pgqueue_event_arrive).  Checks up to p_limit messages whose check_at has
 -- come, and up to p_limit that wait for ended messages (pgqueue_ended): each of these gets an equal share, and the
 -- next calls continue with the rest.  It reads some megabytes of after_ids in all, however large they are.
 -- A message waits for one of the others at a time, awaited_id.  When awaited_id is written, the other message may be
@@ -3314,6 +3506,7 @@ declare
     v_now bigint := pgqueue_now();
     v_clean boolean;
     v_ended bigint[];
+    v_events text[];
     v_message pgqueue_message;
     v_awaited bigint[] := '{}';
     v_left bigint := 4000000;  -- bytes of after_ids
@@ -3329,9 +3522,11 @@ begin
             order by t.look_at, t.id limit p_limit
             for update skip locked
         ))
-        returning e.message_id
+        returning e.message_id, e.event
     )
-    select array_agg(distinct t.message_id) into v_ended from taken t;
+    select array_agg(distinct t.message_id) filter (where t.event is null), array_agg(distinct t.event) filter (where t.event is not null)
+    into v_ended, v_events
+    from taken t;
 
     for v_message in
         select m.* from pgqueue_message m
@@ -3370,6 +3565,9 @@ begin
         from unnest(v_ended) as e (id)
         where (select true from pgqueue_message m where m.awaited_id = e.id limit 1)
           and (select true from pgqueue_message d where d.id = e.id) is null;
+    end if;
+    if v_events is not null then
+        v_settled := v_settled + pgqueue_event_arrive(v_events, p_limit);
     end if;
     return v_settled;
 end
@@ -3503,6 +3701,568 @@ begin
             for update skip locked))
       and not exists (select from pgqueue_message m where m.unlock_at is not null and m.worker = w.id);
     return v_count;
+end
+$$\;
+drop function if exists pgqueue_attempt_maintain(integer, integer)\;
+create or replace function pgqueue_attempt_maintain(
+    p_days_ahead integer default 7,
+    p_days_kept integer default null,
+    p_lake_days integer default 7
+) returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
+-- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
+-- together, or one.  Call it again as long as it makes or drops any.
+-- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
+-- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
+-- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
+-- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
+-- with a warning, and the row of the lake counts what it has missed.
+-- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_partition record;
+    v_lake record;
+    v_unread bigint;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
+        raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    -- This is no advisory lock, because every login may hold one: this lock needs a right to change the history.  A new
+    -- partition needs it anyway, and no traffic waits for it.
+    begin
+        lock table only pgqueue_attempt in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n
+            union
+            (select s.day from (
+                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
+                       row_number() over (order by d.finished_at::date) as place
+                from pgqueue_attempt_default d
+                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                group by 1) as s
+             where s.moved <= 10000 or s.place = 1
+             order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            order by 1
+        loop
+            begin
+                v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
+            exception
+                when lock_not_available then
+                    exit;
+            end;
+        end loop;
+    exception
+        when lock_not_available then  -- held by a session that reads the default partition
+            null;
+    end;
+    for v_partition in
+        select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_attempt'::regclass
+          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 10
+    loop
+        begin
+            v_unread := 0;
+            for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
+                execute format('select count(*) from %I a where a.transaction_id >= $1', v_partition.relname)
+                    into v_unread using v_lake.position;
+                continue when v_unread = 0;
+                exit when v_partition.day >= v_today - p_days_kept - p_lake_days;
+                raise warning 'the history of % is dropped, and the lake % had not read % attempts of it',
+                    v_partition.day, v_lake.location, v_unread;
+                update pgqueue_lake l
+                set missed_attempts = l.missed_attempts + v_unread, missed_at = pgqueue_clock(),
+                    missed_from = least(l.missed_from, v_partition.day),
+                    missed_until = greatest(l.missed_until, v_partition.day)
+                where l.id = v_lake.id;
+                v_unread := 0;
+            end loop;
+            continue when v_unread > 0;
+            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
+            execute format('drop table %I', v_partition.relname);
+            v_changed := v_changed + 1;
+        exception
+            when lock_not_available then
+                exit;  -- and the lock of pgqueue_attempt is released here
+        end;
+    end loop;
+    return v_changed;
+end
+$$\;
+create or replace function pgqueue_lake_move(
+    p_id text,
+    p_location text,
+    p_position bigint,
+    p_is_done boolean default true
+) returns pgqueue_lake
+language sql
+set search_path from current
+as $$
+    -- Records that the lake p_id, at p_location, has the rows of all transactions before p_position, and returns its row.
+    -- p_is_done false: a run begins there, so the time of the last export stays.  Writes pgqueue_lake.
+    insert into pgqueue_lake as l (id, location, position, exported_at)
+    values (p_id, p_location, p_position, case when p_is_done then pgqueue_clock() end)
+    on conflict (id) do update set location = excluded.location, position = excluded.position,
+        exported_at = coalesce(excluded.exported_at, l.exported_at)
+    returning l.*
+$$\;
+create or replace function pgqueue_lake_forget(p_lake text) returns integer
+language sql
+set search_path from current
+as $$
+    -- Forgets the lakes with this id or location, so that retention does not wait for them.  Returns how many.  The next
+    -- export to such a lake records it again.  Writes pgqueue_lake.
+    with forgotten as (delete from pgqueue_lake l where l.id = p_lake or l.location = p_lake returning 1)
+    select count(*)::integer from forgotten
+$$\;
+create or replace function pgqueue_attempt_error_group(p_class text, p_message text, p_traceback text) returns text
+language sql immutable parallel safe
+set search_path from current
+as $$
+    -- Returns the group of an error: equal for errors of one class that come from the same function of the same file,
+    -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
+    -- with its numbers, quoted texts and hexadecimal words left out.
+    select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
+        (select substring(t.place from '([^/\\"]+"), line')
+                || substring(t.place from ', in ([^\n]+)$')
+         from (select substring(right(p_traceback, 4000) from '.*(File "[^"]+", line \d+, in [^\n]+)') as place) as t),
+        regexp_replace(left(p_message, 300), '"[^"]*"|''[^'']*''|\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\M', '?', 'g'),
+        ''))), 12)
+$$\;
+create or replace function pgqueue_edit_check(p_action text, p_filter jsonb, p_parameters jsonb default null) returns void
+language plpgsql
+set search_path from current
+as $$
+-- Raises an error unless this is an edit that pgqueue_edit_step understands: a key that it does not know would let it
+-- change more than was meant.  Times are epoch ms.  p_parameters null: only the filter is checked.  Reads no table.
+declare
+    v_texts text[] := array['queue', 'task', 'task_contains', 'channel', 'status', 'error_group'];
+    v_numbers text[] := array['priority_from', 'priority_until', 'created_from', 'created_until'];
+    v_statuses text[];
+    v_wanted text;
+    v_key text;
+    v_value jsonb;
+    v_bad text;
+begin
+    v_wanted := case p_action when 'postpone' then 'run_at' when 'move' then 'queue' when 'prioritise' then 'priority' end;
+    if p_action in ('run_now', 'postpone', 'cancel', 'delete', 'move', 'prioritise') then
+        v_texts := v_texts || array['error_contains'];
+        v_numbers := v_numbers || array['run_at_from', 'run_at_until'];
+        v_statuses := array['scheduled', 'ready', 'running', 'expired'];
+    elsif p_action = 'enqueue_again' then
+        v_texts := v_texts || array['error_class', 'error_contains'];
+        v_numbers := v_numbers || array['finished_from', 'finished_until'];
+        v_statuses := array['succeeded', 'failed', 'cancelled', 'lost'];
+    else
+        raise exception 'p_action is %', coalesce(quote_literal(p_action), 'null')
+            using errcode = 'invalid_parameter_value',
+                  hint = 'It is run_now, postpone, cancel, delete, move, prioritise or enqueue_again.';
+    end if;
+    if jsonb_typeof(p_filter) is distinct from 'object' or jsonb_typeof(p_parameters) <> 'object' then
+        raise exception 'p_filter or p_parameters is no JSON object'
+            using errcode = 'invalid_parameter_value', hint = 'Everything is {}.';
+    end if;
+
+    for v_key, v_value in select * from jsonb_each(p_filter) loop
+        v_bad := case
+            when v_key = 'raw' and jsonb_typeof(v_value) <> 'boolean' then 'must be true or false'
+            when v_key = 'argument' and jsonb_typeof(v_value) not in ('string', 'number', 'boolean')
+                then 'must be a text, a number, or true or false'
+            when v_key in ('raw', 'argument') then null
+            when v_key = any (v_texts) and jsonb_typeof(v_value) <> 'string' then 'must be a text'
+            when v_key = 'status' and not v_value #>> '{}' = any (v_statuses)
+                then 'is one of ' || array_to_string(v_statuses, ', ')
+            when v_key = any (v_texts) then null
+            when v_key = any (v_numbers) and (jsonb_typeof(v_value) <> 'number' or v_value::text !~ '^-?[0-9]{1,18}$')
+                then 'must be a whole number'
+            when v_key = any (v_numbers) then null
+            else 'is no part of a filter for ' || p_action end;
+        if v_bad is not null then
+            raise exception 'p_filter: % %', quote_literal(left(v_key, 100)), v_bad
+                using errcode = 'invalid_parameter_value',
+                      hint = 'Known: raw, argument, ' || array_to_string(v_texts || v_numbers, ', ') || '.';
+        end if;
+    end loop;
+
+    if p_parameters is null then
+        return;
+    end if;
+    select k into v_key from jsonb_object_keys(p_parameters) as k where k is distinct from v_wanted limit 1;
+    if found or (v_wanted is not null and not p_parameters ? v_wanted) then
+        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": …}', '{}')
+            using errcode = 'invalid_parameter_value';
+    end if;
+    v_value := p_parameters -> v_wanted;
+    if p_action = 'move' and (jsonb_typeof(v_value) <> 'string' or octet_length(v_value #>> '{}') not between 1 and 255)
+       or p_action = 'postpone' and v_value::text !~ '^-?[0-9]{1,15}$'
+       or p_action = 'prioritise' and (v_value::text !~ '^-?[0-9]{1,3}$' or v_value::text::integer not between -100 and 100)
+    then
+        raise exception 'p_parameters: % is %', v_wanted, left(v_value::text, 100)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'A queue is a name of up to 255 bytes, a priority a whole number from -100 to 100, and run_at epoch ms.';
+    end if;
+end
+$$\;
+create or replace function pgqueue_edit_messages(
+    p_filter jsonb,
+    p_after bigint,
+    p_until bigint,
+    p_limit integer default 1000,
+    out p_ids bigint[],
+    out p_last bigint
+)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Looks at the first p_limit messages with ids after p_after and up to p_until.  Returns the ids of those that match
+    -- p_filter (pgqueue_edit_check), and the last id that it looked at: p_until when there are no more.
+    -- argument is a value anywhere in the content; a number also matches a text of it.  Locks nothing.
+    select coalesce(array_agg(w.id order by w.id) filter (where w.fits), '{}'),
+           case when count(*) < p_limit then p_until else max(w.id) end
+    from (
+        select m.id,
+               (f.queue is null or m.queue = f.queue)
+               and (f.task is null or m.task = f.task)
+               and (f.raw is null or (m.task is null) = f.raw)
+               and (f.task_contains is null or strpos(lower(m.task), lower(f.task_contains)) > 0)
+               and (f.channel is null or m.channel = f.channel)
+               and (f.status is null or f.status = case
+                    when m.unlock_at > pgqueue_now() then 'running'
+                    when m.unlock_at is not null then 'expired'
+                    when m.dequeue_at > pgqueue_now() then 'scheduled'
+                    else 'ready' end)
+               and (f.priority_from is null or m.priority >= f.priority_from)
+               and (f.priority_until is null or m.priority <= f.priority_until)
+               and (f.created_from is null or m.created_at >= pgqueue_from_epoch(f.created_from))
+               and (f.created_until is null or m.created_at <= pgqueue_from_epoch(f.created_until))
+               and (f.run_at_from is null or m.dequeue_at >= f.run_at_from)
+               and (f.run_at_until is null or m.dequeue_at <= f.run_at_until)
+               and (f.error_contains is null or strpos(lower(left(m.last_error, 1000)), lower(f.error_contains)) > 0)
+               and (f.error_group is null or m.last_error is not null and exists (
+                    select from pgqueue_attempt a
+                    where a.message_id = m.id and a.status in ('failed', 'retried', 'lost')
+                      and pgqueue_attempt_error_group(a.error_class, a.error_message, a.traceback) = f.error_group))
+               and (f.argument is null or jsonb_path_exists(
+                    m.content, '$.** ? (@ == $value || @ == $text)',
+                    jsonb_build_object('value', f.argument, 'text', f.argument #>> '{}'))) as fits
+        from jsonb_to_record(p_filter) as f (
+            queue text, task text, raw boolean, task_contains text, channel text, status text, priority_from bigint,
+            priority_until bigint, created_from bigint, created_until bigint, run_at_from bigint, run_at_until bigint,
+            error_contains text, error_group text, argument jsonb)
+        cross join lateral (
+            select m.* from pgqueue_message m
+            where m.id > p_after and m.id <= p_until
+            order by m.id limit p_limit
+        ) as m
+    ) as w
+$$\;
+create or replace function pgqueue_edit_attempts(
+    p_filter jsonb,
+    p_after bigint,
+    p_until bigint,
+    p_limit integer default 1000,
+    out p_ids bigint[],
+    out p_last bigint
+)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Looks at the first p_limit attempts with ids after p_after and up to p_until.  Returns the ids of those that were
+    -- the last of their message, have its content, and match p_filter (pgqueue_edit_check), and the last id that it
+    -- looked at: p_until when there are no more.  Locks nothing.
+    select coalesce(array_agg(w.id order by w.id) filter (where w.fits), '{}'),
+           case when count(*) < p_limit then p_until else max(w.id) end
+    from (
+        select a.id,
+               a.final and a.content is not null
+               and (f.queue is null or a.queue = f.queue)
+               and (f.task is null or a.task = f.task)
+               and (f.raw is null or (a.task is null) = f.raw)
+               and (f.task_contains is null or strpos(lower(a.task), lower(f.task_contains)) > 0)
+               and (f.channel is null or a.channel = f.channel)
+               and (f.status is null or a.status = f.status)
+               and (f.priority_from is null or a.priority >= f.priority_from)
+               and (f.priority_until is null or a.priority <= f.priority_until)
+               and (f.created_from is null or a.created_at >= pgqueue_from_epoch(f.created_from))
+               and (f.created_until is null or a.created_at <= pgqueue_from_epoch(f.created_until))
+               and (f.finished_from is null or a.finished_at >= pgqueue_from_epoch(f.finished_from))
+               and (f.finished_until is null or a.finished_at <= pgqueue_from_epoch(f.finished_until))
+               and (f.error_class is null or strpos(lower(a.error_class), lower(f.error_class)) > 0)
+               and (f.error_contains is null
+                    or strpos(lower(left(a.error_message, 1000)), lower(f.error_contains)) > 0)
+               and (f.error_group is null or a.status in ('failed', 'lost')
+                    and pgqueue_attempt_error_group(a.error_class, a.error_message, a.traceback) = f.error_group)
+               and (f.argument is null or jsonb_path_exists(
+                    a.content, '$.** ? (@ == $value || @ == $text)',
+                    jsonb_build_object('value', f.argument, 'text', f.argument #>> '{}'))) as fits
+        from jsonb_to_record(p_filter) as f (
+            queue text, task text, raw boolean, task_contains text, channel text, status text, priority_from bigint,
+            priority_until bigint, created_from bigint, created_until bigint, finished_from bigint,
+            finished_until bigint, error_class text, error_contains text, error_group text, argument jsonb)
+        cross join lateral (
+            select a.* from pgqueue_attempt a
+            where a.id > p_after and a.id <= p_until
+            order by a.id limit p_limit
+        ) as a
+    ) as w
+$$\;
+create or replace function pgqueue_edit_ask(
+    p_action text,
+    p_filter jsonb,
+    p_parameters jsonb default '{}',
+    p_asked_by text default session_user
+) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Asks for an edit, which workers begin within some seconds (pgqueue_edit_step), and returns its id.  It means what is
+-- there now, and nothing that comes later.  Whoever may call this may do all of it: nobody is asked again.
+-- An edit that is the same as one that has not finished is that one.  The same enqueue_again goes on where the last one
+-- ended: no message is enqueued again by both.  Deletes edits that ended a year ago.
+-- Reads the ends of the table's ids; writes pgqueue_edit; wakes workers that rest.
+declare
+    v_id bigint;
+    v_first bigint;
+    v_last bigint;
+begin
+    perform pgqueue_edit_check(p_action, p_filter, coalesce(p_parameters, '{}'));
+    delete from pgqueue_edit e where e.finished_at < pgqueue_clock() - interval '1 year';
+    if p_action = 'enqueue_again' then
+        v_first := (select a.id from pgqueue_attempt a order by a.id limit 1);
+        v_last := (select a.id from pgqueue_attempt a order by a.id desc limit 1);
+        v_first := greatest(v_first, (
+            select max(e.position) + 1 from pgqueue_edit e
+            where e.action = p_action and e.filter = p_filter and e.finished_at is not null));
+    else
+        v_first := (select m.id from pgqueue_message m order by m.id limit 1);
+        v_last := (select m.id from pgqueue_message m order by m.id desc limit 1);
+    end if;
+    v_first := coalesce(v_first, 1);
+    v_last := greatest(v_last, v_first - 1);
+    insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
+    values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
+    on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
+    returning id into v_id;
+    if v_id is null then
+        update pgqueue_edit e set stopped_at = null, stopped_by = null
+        where e.action = p_action and e.filter = p_filter and e.parameters = coalesce(p_parameters, '{}') and e.finished_at is null
+        returning e.id into v_id;
+    end if;
+    perform pg_notify('pgqueue_' || r.id, 'edit')
+    from (
+        select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+    ) as r;
+    return v_id;
+end
+$$\;
+create or replace function pgqueue_edit_stop(p_id bigint, p_stopped_by text default session_user) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Stops an edit.  What it has done stays done, and pgqueue_edit_resume lets it go on.  Returns whether it was stopped:
+    -- false when it has finished, or was stopped before.  Waits for the step that runs at the time.
+    with stopped as (
+        update pgqueue_edit e
+        set stopped_at = pgqueue_clock(), stopped_by = left(p_stopped_by, 63)
+        where e.id = p_id and e.finished_at is null and e.stopped_at is null
+        returning e.id
+    )
+    select exists (select from stopped)
+$$\;
+create or replace function pgqueue_edit_resume(p_id bigint) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Lets an edit that was stopped go on where it stood.  Returns whether it does: false when it has finished, or was
+    -- not stopped.  Wakes workers that rest.
+    with resumed as (
+        update pgqueue_edit e
+        set stopped_at = null, stopped_by = null
+        where e.id = p_id and e.finished_at is null and e.stopped_at is not null
+        returning e.id
+    ), told as (
+        select pg_notify('pgqueue_' || r.id, 'edit')
+        from (
+            select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
+        ) as r
+        where exists (select from resumed)
+    )
+    select exists (select from resumed) and (select count(*) >= 0 from told)
+$$\;
+create or replace function pgqueue_edit_change(
+    p_action text,
+    p_parameters jsonb,
+    p_ids bigint[],
+    out p_done bigint,
+    out p_asked bigint,
+    out p_awaiting bigint,
+    out p_skipped bigint,
+    out p_locked bigint[]
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Does the action to the messages with these ids that allow it, and counts them.  Messages that other sessions hold at
+-- the moment are left alone and returned as p_locked.  pgqueue_edit_step calls this.
+-- Locks rows of pgqueue_message in the order of ids, without waiting for any.
+declare
+    v_now bigint := pgqueue_now();
+    v_found bigint[];
+    v_wanted bigint[];
+    v_running bigint[];
+    v_run_at bigint := (p_parameters ->> 'run_at')::bigint;
+    v_priority integer := (p_parameters ->> 'priority')::integer;
+    v_queue text := p_parameters ->> 'queue';
+    v_due_at bigint;
+begin
+    select coalesce(array_agg(l.id), '{}'),
+           coalesce(array_agg(l.id) filter (where case p_action
+               when 'run_now' then l.worker is null and l.after_ids is null
+                    and (l.parked_at is not null or coalesce(l.alone_at, l.dequeue_at) > v_now)
+               when 'postpone' then l.worker is null and l.after_ids is null and l.parked_at is null
+                    and coalesce(l.alone_at, l.dequeue_at) < v_run_at
+               when 'cancel' then coalesce(l.unlock_at, v_now) <= v_now
+               when 'delete' then l.worker is null
+               when 'move' then l.worker is null and l.queue <> v_queue
+               when 'prioritise' then l.worker is null and l.priority <> v_priority
+               end), '{}'),
+           coalesce(array_agg(l.id) filter (where p_action = 'cancel' and l.unlock_at > v_now), '{}'),
+           count(*) filter (where p_action in ('run_now', 'postpone') and l.worker is null and l.after_ids is not null)
+    into v_found, v_wanted, v_running, p_awaiting
+    from (
+        select m.id, m.worker, m.unlock_at, m.dequeue_at, m.alone_at, m.parked_at, m.after_ids, m.queue, m.priority
+        from pgqueue_message m
+        where m.id = any (p_ids)
+        order by m.id
+        for no key update skip locked
+    ) as l;
+
+    if p_action = 'run_now' then
+        select count(*) into p_done from pgqueue_message_reschedule(v_wanted);
+    elsif p_action = 'postpone' then
+        select count(*) into p_done from pgqueue_message_reschedule(v_wanted, v_run_at);
+    elsif p_action = 'cancel' then
+        select count(*) into p_done from pgqueue_message_cancel(v_wanted);
+    elsif p_action = 'delete' then
+        delete from pgqueue_message m where m.id = any (v_wanted);
+        get diagnostics p_done = row_count;
+    elsif p_action = 'move' then
+        with moved as (
+            update pgqueue_message m set queue = v_queue where m.id = any (v_wanted) returning m.dequeue_at
+        )
+        select count(*), min(w.dequeue_at) into p_done, v_due_at from moved w;
+        if v_due_at <= v_now then
+            perform pgqueue_worker_wake(v_queue);
+        elsif v_due_at is not null then
+            perform pgqueue_worker_wake_by(v_queue, null, v_due_at);
+        end if;
+    else
+        update pgqueue_message m set priority = v_priority where m.id = any (v_wanted);
+        get diagnostics p_done = row_count;
+    end if;
+    select count(*) into p_asked from pgqueue_message_request_cancel(v_running);
+
+    p_locked := case when cardinality(v_found) < cardinality(p_ids) then array(
+        select m.id from pgqueue_message m where m.id = any (p_ids) and m.id <> all (v_found) order by m.id) else '{}' end;
+    p_skipped := cardinality(v_found) - p_done - p_asked - p_awaiting;
+end
+$$\;
+create or replace function pgqueue_edit_step(p_limit integer default 1000, p_version text default null) returns bigint
+language plpgsql
+set search_path from current
+as $$
+-- Does a part of the oldest edit that no other session works on, and returns its id; null: there is none.  Workers call
+-- it in a transaction of its own until it returns null.  The position is written in the transaction that does the part,
+-- so a worker may die at any time: another one goes on, and nothing is done twice.
+-- Looks at p_limit ids at most.  p_version: that of the deploy, for messages that are enqueued again.
+-- An error that will come again, such as a channel that is full, ends the edit, and the row has it; one of locks or of time does not.
+-- Locks the row of the edit, then rows of pgqueue_message in the order of ids; waits for no row.
+declare
+    v_edit pgqueue_edit;
+    v_ids bigint[];
+    v_last bigint;
+    v_part record;
+    v_is_end boolean;
+begin
+    select e.* into v_edit from pgqueue_edit e
+    where e.finished_at is null and e.stopped_at is null
+    order by e.id limit 1
+    for update skip locked;
+    if not found then
+        return null;
+    end if;
+    begin
+        v_is_end := v_edit.position >= v_edit.last_id;
+        if v_edit.action = 'enqueue_again' then
+            select s.p_ids, s.p_last into v_ids, v_last
+            from pgqueue_edit_attempts(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
+            select count(n) as p_done, 0::bigint as p_asked, 0::bigint as p_awaiting, 0::bigint as p_skipped,
+                   '{}'::bigint[] as p_locked
+            into v_part
+            from pgqueue_attempt_enqueue(v_ids, p_version) as n;
+            if v_part.p_done < cardinality(v_ids) then  -- and none of this part is enqueued
+                raise exception 'the channel of % messages is full, or was released', cardinality(v_ids) - v_part.p_done;
+            end if;
+        else
+            if v_is_end then
+                v_ids := v_edit.locked_ids;
+                v_last := v_edit.last_id;
+            else
+                select s.p_ids, s.p_last into v_ids, v_last
+                from pgqueue_edit_messages(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
+            end if;
+            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids);
+        end if;
+        -- At the end, or where there are too many, they are not tried once more.
+        if v_is_end or cardinality(v_edit.locked_ids) > 10000 then
+            v_part.p_skipped := v_part.p_skipped + cardinality(v_part.p_locked);
+            v_part.p_locked := '{}';
+        end if;
+        v_edit.locked_ids := case when v_is_end then '{}' else v_edit.locked_ids || v_part.p_locked end;
+        update pgqueue_edit e
+        set position = greatest(v_last, e.position), done = e.done + v_part.p_done, asked = e.asked + v_part.p_asked,
+            awaiting = e.awaiting + v_part.p_awaiting, skipped = e.skipped + v_part.p_skipped,
+            locked_ids = v_edit.locked_ids, started_at = coalesce(e.started_at, pgqueue_clock()),
+            finished_at = case when v_last >= e.last_id and v_edit.locked_ids = '{}' then pgqueue_clock() end
+        where e.id = v_edit.id;
+    exception
+        when lock_not_available or deadlock_detected or serialization_failure or operator_intervention
+            or insufficient_resources or system_error or internal_error then
+            raise;
+        when others then
+            update pgqueue_edit e
+            set error = left(sqlerrm, 500), started_at = coalesce(e.started_at, pgqueue_clock()), finished_at = pgqueue_clock()
+            where e.id = v_edit.id;
+    end;
+    return v_edit.id;
 end
 $$\;
 alter table pgqueue_worker add column ordered text, add column ordered_slots integer, add column ordered_at timestamptz,
@@ -3740,6 +4500,680 @@ as $$
     )
     select count(*)::integer from gone
 $$\;
+create or replace function pgqueue_attempt_fingerprint(p_day date) returns text
+language sql stable
+set search_path from current
+set timezone = 'UTC'
+as $$
+    -- Returns a fingerprint of the attempts of one day (UTC), "rows:sum of ids:checksum": copies with equal
+    -- fingerprints are the same.  The checksum adds up 32 bits of the md5 of each row, with all of its columns, in any
+    -- order.  Times are in microseconds since 1970, and a null is \N.
+    select concat_ws(':', count(*), coalesce(sum(a.id), 0),
+        coalesce(sum(('x' || left(md5(array_to_string(array[
+            a.id::text, a.message_id::text, a.dequeue_at::text, a.transaction_id::text,
+            (extract(epoch from a.created_at) * 1000000)::bigint::text,
+            (extract(epoch from a.started_at) * 1000000)::bigint::text,
+            (extract(epoch from a.finished_at) * 1000000)::bigint::text, a.attempt::text, a.max_attempts::text,
+            a.priority::text, a.final::text, a.status, a.queue, a.channel, a.task, a.unique_key, a.worker,
+            a.error_class, a.error_message, a.traceback, a.result::text, a.content::text, a.headers::text
+        ], '/', '\N')), 8))::bit(32)::bigint), 0))
+    from pgqueue_attempt a
+    where a.finished_at >= p_day and a.finished_at < p_day + 1
+$$\;
+create or replace function pgqueue_message_cancel(p_ids bigint[]) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Withdraws waiting messages: they leave the queue and are appended to the history as cancelled.  Returns the ids of
+-- the withdrawn messages, whose children are withdrawn too, unless they have begun; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
+-- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
+declare
+    v_message pgqueue_message;
+    v_now bigint := pgqueue_now();
+    v_ids bigint[] := '{}';
+begin
+    for v_message in
+        delete from pgqueue_message m
+        where m.id = any (p_ids) and coalesce(m.unlock_at, v_now) <= v_now
+        returning m.*
+    loop
+        perform pgqueue_attempt_append(v_message, 'cancelled', true);
+        v_ids := v_ids || v_message.id;
+        return next v_message.id;
+    end loop;
+    perform pgqueue_child_cancel(v_ids);
+end
+$$\;
+
+create or replace function pgqueue_message_cancel(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_error text default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null
+) returns boolean
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Ends an attempt that the caller holds as cancelled, because it was asked to stop (pgqueue_message_request_cancel).
+-- Returns true when done, false when the attempt is not the caller's any more and nothing happened.
+declare
+    v_message pgqueue_message;
+begin
+    delete from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    returning m.* into v_message;
+    if not found then
+        return false;
+    end if;
+    perform pgqueue_attempt_append(v_message, 'cancelled', true, pgqueue_attempt_error(p_error), p_started_at, p_finished_at);
+    perform pgqueue_child_cancel(array[p_id]);
+    return true;
+end
+$$\;
+
+create or replace function pgqueue_message_cancel(p_id bigint) returns boolean
+language sql
+set search_path from current
+as $$
+    -- Withdraws one waiting message.  Returns true when done, false when the message runs or has ended.
+    select exists (select from pgqueue_message_cancel(array[p_id]))
+$$\;
+create or replace function pgqueue_child_cancel(p_parent_ids bigint[]) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+-- Cancels the children of cancelled messages that have not begun (pgqueue_child.cancels), and returns how many.
+-- The functions that cancel messages call this.
+-- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_attempt.
+declare
+    v_message pgqueue_message;
+    v_count integer := 0;
+begin
+    for v_message in
+        delete from pgqueue_message m
+        where m.id = any (array(
+            select w.id
+            from pgqueue_child c
+            cross join lateral (
+                select d.id from pgqueue_message d
+                where d.id = c.message_id and d.attempt = 0 and d.unlock_at is null
+                for update skip locked
+            ) as w
+            where c.parent_id = any (p_parent_ids) and c.cancels))
+        returning m.*
+    loop
+        perform pgqueue_attempt_append(v_message, 'cancelled', true, jsonb_build_object(
+            'class', 'django_pgqueue.exceptions.TaskCancelled', 'message', 'the job that waited for it was cancelled'));
+        v_count := v_count + 1;
+    end loop;
+    return v_count;
+end
+$$\;
+create or replace function pgqueue_event_arrive(p_names text[], p_limit integer default 100) returns integer
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+-- Makes the messages ready that wait for these events, where they have been emitted.  Returns how many.
+-- Up to p_limit of them for each event.  Where more are left, or others have locked them, pgqueue_ended gets the name
+-- again.  pgqueue_message_settle calls this; consumers do not.
+-- Locks rows of pgqueue_message without waiting for any; writes pgqueue_message and pgqueue_ended; wakes workers.
+declare
+    v_now bigint := pgqueue_now();
+    v_woken integer := 0;
+    v_queue record;
+begin
+    for v_queue in
+        with ready as (
+            update pgqueue_message m
+            set dequeue_at = v_now, in_line = true, awaited_event = null
+            where m.id = any (array(
+                select w.id
+                from unnest(p_names) as n (name)
+                join pgqueue_event e on e.name = n.name
+                cross join lateral (
+                    select s.id from pgqueue_message s
+                    where s.awaited_event = e.name and s.suspended_attempt is not null
+                      and s.suspended_attempt = s.attempt and s.unlock_at is null and s.parked_at is null
+                    limit p_limit
+                    for update skip locked
+                ) as w))
+            returning m.queue
+        )
+        select r.queue, count(*)::integer as messages from ready r group by r.queue
+    loop
+        perform pgqueue_worker_wake(v_queue.queue, true);
+        v_woken := v_woken + v_queue.messages;
+    end loop;
+    insert into pgqueue_ended (message_id, event, look_at)
+    select 0, e.name, v_now + case when v_woken = 0 then 100 else 0 end
+    from unnest(p_names) as n (name)
+    join pgqueue_event e on e.name = n.name
+    where (select true from pgqueue_message s
+           where s.awaited_event = e.name and s.suspended_attempt is not null
+             and s.suspended_attempt = s.attempt and s.unlock_at is null and s.parked_at is null
+           limit 1);
+    return v_woken;
+end
+$$\;
+create or replace function pgqueue_child_keep(p_day date) returns integer
+language sql
+set search_path from current
+set timezone = 'UTC'
+as $$
+    -- Copies the ends of children from one day (UTC) of the history, which is about to be dropped: their parents have
+    -- not read them yet.  Returns how many.
+    with kept as (
+        update pgqueue_child c
+        set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
+        from pgqueue_attempt a
+        where c.status is null and a.message_id = c.message_id and a.final
+          and a.finished_at >= p_day::timestamptz and a.finished_at < (p_day + 1)::timestamptz
+        returning 1
+    )
+    select count(*)::integer from kept
+$$\;
+create or replace function pgqueue_step_record(
+    p_id bigint,
+    p_attempt integer,
+    p_name text,
+    p_result jsonb default null,
+    p_worker text default null,
+    p_kind text default 'step',
+    p_status text default 'done',
+    p_error text default null,
+    p_started_at timestamptz default null
+) returns boolean
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Records a step of a message that the caller holds.  Returns false when the attempt is not the caller's any more:
+    -- then nothing was recorded, and the caller rolls back what the step has done.
+    -- The row of the message is locked for key share until the end of the transaction: a heartbeat passes, and whatever
+    -- ends the attempt does not.  So a step is recorded by the holder of its message, or not at all.
+    -- Locks one row of pgqueue_message; writes pgqueue_step.
+    with held as (
+        select m.id from pgqueue_message m
+        where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+        for key share
+    ),
+    recorded as (
+        insert into pgqueue_step (
+            message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
+        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000), p_result
+        from held h cross join pgqueue_clock() as c (now)
+        returning message_id
+    )
+    select exists (select from recorded)
+$$\;
+create or replace function pgqueue_step_load(p_id bigint, p_created_at timestamptz, p_max_bytes integer default 10000)
+returns table (
+    p_name text, p_kind text, p_status text, p_attempt integer, p_until bigint, p_is_large boolean, p_result jsonb)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set jit = off
+as $$
+    -- Returns the records of the steps of one message, the latest last.  p_created_at is that of the message.
+    -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
+    select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
+    from pgqueue_step s
+    cross join lateral (select coalesce(pg_column_size(s.result), 0) > p_max_bytes as is_large) as l
+    where s.message_id = p_id and s.recorded_at >= p_created_at - interval '1 day'
+    order by s.finished_at
+$$\;
+create or replace function pgqueue_step_result(p_id bigint, p_created_at timestamptz, p_name text) returns jsonb
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set jit = off
+as $$
+    -- Returns the recorded result of one step.
+    select s.result
+    from pgqueue_step s
+    where s.message_id = p_id and s.recorded_at >= p_created_at - interval '1 day' and s.name = p_name
+      and s.status = 'done'
+    limit 1
+$$\;
+create or replace function pgqueue_step_partition(p_day date) returns boolean
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+as $$
+-- Makes the partition pgqueue_step_YYYYMMDD for one day (UTC), and moves the rows of that day from pgqueue_step_default
+-- into it.  Returns true when it was made, and false when it was there already.
+-- Who records a step at this moment waits until the end of the transaction.  It is short, because days that come have
+-- no rows yet.  Dynamic SQL, because a table name cannot be a parameter.
+declare
+    v_name text := 'pgqueue_step_' || to_char(p_day, 'YYYYMMDD');
+begin
+    if exists (
+        select from pg_class c
+        where c.relname = v_name
+          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_step'::regclass)
+    ) then
+        return false;
+    end if;
+    lock table only pgqueue_step in share row exclusive mode;
+    lock table pgqueue_step_default in access exclusive mode;
+    execute format('create table %I (like pgqueue_step including defaults including constraints)', v_name);
+    execute format(
+        'with moved as (delete from pgqueue_step_default where recorded_at >= %L and recorded_at < %L returning *)
+         insert into %I select * from moved',
+        p_day::timestamptz, (p_day + 1)::timestamptz, v_name);
+    execute format(
+        'alter table pgqueue_step attach partition %I for values from (%L) to (%L)',
+        v_name, p_day::timestamptz, (p_day + 1)::timestamptz);
+    return true;
+end
+$$\;
+create or replace function pgqueue_step_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
+returns integer
+language plpgsql
+set search_path from current
+set timezone = 'UTC'
+set lock_timeout = '50ms'
+as $$
+-- Maintains the tables of durable tasks.  Returns how many partitions of pgqueue_step it has made or dropped, and how
+-- many rows of other tables it has deleted: call it again as long as it does anything.
+-- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
+-- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
+-- is written anew first.  Deletes events of those days, decided approvals of ended messages, and budgets and children
+-- of ended messages, up to 10,000 of each.
+-- One worker does this at a time; the others return 0.
+declare
+    v_day date;
+    v_today date := pgqueue_clock()::date;
+    v_changed integer := 0;
+    v_rows integer;
+    v_partition text;
+begin
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
+        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    begin
+        lock table only pgqueue_step in share update exclusive mode nowait;
+    exception
+        when lock_not_available then
+            return 0;
+    end;
+    begin
+        for v_day in
+            select v_today + n from generate_series(0, p_days_ahead) as n where exists (select from pgqueue_step)
+            union
+            (select distinct d.recorded_at::date from pgqueue_step_default d where isfinite(d.recorded_at) limit 30)
+            order by 1
+        loop
+            v_changed := v_changed + pgqueue_step_partition(v_day)::integer;
+        end loop;
+    exception
+        when lock_not_available then  -- somebody reads them: the next call makes them
+            null;
+    end;
+    if p_days_kept is not null then
+        select c.relname into v_partition
+        from pg_inherits i
+        join pg_class c on c.oid = i.inhrelid
+        where i.inhparent = 'pgqueue_step'::regclass
+          and c.relname ~ '^pgqueue_step_\d{8}$'
+          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+        order by c.relname
+        limit 1;
+        if found then
+            begin
+                execute format(
+                    'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
+                     select s.message_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     from %I s where exists (select from pgqueue_message m where m.id = s.message_id)', v_partition);
+                execute format('drop table %I', v_partition);
+                v_changed := v_changed + 1;
+            exception
+                when lock_not_available then
+                    null;
+            end;
+        end if;
+        delete from pgqueue_event e
+        where e.ctid = any (array(
+            select o.ctid from pgqueue_event o
+            where o.emitted_at < (v_today - p_days_kept)::timestamptz limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
+        delete from pgqueue_approval a
+        where a.ctid = any (array(
+            select o.ctid from pgqueue_approval o
+            where o.asked_at < (v_today - p_days_kept)::timestamptz
+              and not exists (select from pgqueue_message m where m.id = o.message_id)
+            limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
+    end if;
+    delete from pgqueue_budget b
+    where b.ctid = any (array(
+        select o.ctid from pgqueue_budget o
+        where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    v_changed := v_changed + v_rows;
+    delete from pgqueue_child c
+    where c.ctid = any (array(
+        select o.ctid from pgqueue_child o
+        where not exists (select from pgqueue_message m where m.id = o.parent_id) limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    return v_changed + v_rows;
+end
+$$\;
+create or replace function pgqueue_message_suspend(
+    p_id bigint,
+    p_attempt integer,
+    p_worker text default null,
+    p_name text default null,
+    p_kind text default 'sleep',
+    p_until bigint default null,
+    p_event text default null,
+    p_after_ids bigint[] default null,
+    p_permission text default null,
+    p_details jsonb default null,
+    p_started_at timestamptz default null,
+    p_finished_at timestamptz default null
+) returns text
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Ends an attempt of a message that the caller holds as suspended: the message waits, and holds no lock.  The attempt
+-- uses none of max_attempts up.
+--   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
+--                   the message waits for others
+--   p_until         when it is ready again, whatever happens (epoch ms; null: never)
+--   p_event         it is ready as soon as this event has been emitted
+--   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after
+--   p_permission, p_details  for an approval: who may decide, and what that person is shown
+-- No emit is missed, in whichever order transactions commit: the emitter leaves a row in pgqueue_ended, and so does this
+-- function.  Who takes such a row has a snapshot in which its writer has committed.  If that writer has emitted, all that
+-- waited by then are seen; if it has begun to wait, an event that is not seen yet is committed later, and leaves a row of
+-- its own.
+-- A message that was asked to stop is cancelled instead.
+-- Returns suspended or cancelled; null: the attempt is not the caller's any more, and nothing happened.
+-- Locks one row; writes pgqueue_message, pgqueue_attempt, pgqueue_step, pgqueue_approval and pgqueue_ended.
+declare
+    v_message pgqueue_message;
+    v_now bigint := pgqueue_now();
+    v_clock timestamptz := pgqueue_clock();
+    v_until bigint := coalesce(p_until, 9223372036854775807);
+    v_ids bigint[];
+begin
+    select m.* into v_message
+    from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    for update;
+    if not found then
+        return null;
+    end if;
+    if v_message.cancel_requested_at is not null then
+        delete from pgqueue_message m where m.id = p_id;
+        perform pgqueue_attempt_append(v_message, 'cancelled', true, null, p_started_at, p_finished_at);
+        perform pgqueue_child_cancel(array[p_id]);
+        return 'cancelled';
+    end if;
+
+    if p_name is not null then
+        insert into pgqueue_step (
+            message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name)
+        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name
+        where not exists (
+            select from pgqueue_step s
+            where s.message_id = p_id and s.recorded_at >= v_message.created_at - interval '1 day'
+              and s.name = p_name and s.status = 'waiting');
+        if p_kind = 'approval' then
+            insert into pgqueue_approval (message_id, name, asked_at, permission, details)
+            values (p_id, p_name, v_clock, p_permission, p_details)
+            on conflict do nothing;
+        end if;
+    end if;
+    v_ids := array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
+    update pgqueue_message m
+    set unlock_at = null, locked_at = null, worker = null, progress = null,
+        dequeue_at = v_until, in_line = v_until <= v_now,
+        alone_at = null, lost = 0, unknown_since = null,
+        max_attempts = m.max_attempts + case when m.max_attempts < 2000000000 then 1 else 0 end,
+        suspended_attempt = m.attempt, awaited_event = p_event,
+        after_ids = case when v_ids <> '{}' then v_ids end,
+        after_policy = case when v_ids <> '{}' then 'finished' end,
+        checks = case when v_ids <> '{}' then 0 end,
+        check_at = case when v_ids <> '{}' then v_now end,
+        awaited_id = case when v_ids <> '{}' then v_ids[cardinality(v_ids)] end
+    where m.id = p_id;
+    if v_ids <> '{}' and (select true from pgqueue_message d where d.id = v_ids[cardinality(v_ids)]) is null then
+        insert into pgqueue_ended (message_id, look_at) values (v_ids[cardinality(v_ids)], v_now);
+    end if;
+    if p_event is not null then
+        insert into pgqueue_ended (message_id, event, look_at) values (0, p_event, v_now);
+    end if;
+    perform pgqueue_attempt_append(v_message, 'suspended', false, null, p_started_at, p_finished_at);
+    return 'suspended';
+end
+$$\;
+create or replace function pgqueue_event_put(p_name text, p_payload jsonb) returns text
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Emits an event, as pgqueue_event_emit does, under any name.  pgqueue_event_emit and pgqueue_approval_decide call this.
+-- It locks no message, so that emitting never waits for a waiter.  It waits for another transaction that emits the same
+-- name.  Writes pgqueue_event and pgqueue_ended; wakes a sleeping worker if a message is seen to wait.
+declare
+    v_queue text;
+begin
+    insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
+    on conflict do nothing;
+    if not found then
+        return case when (select e.payload = p_payload from pgqueue_event e where e.name = p_name)
+                    then 'repeated' else 'different' end;
+    end if;
+    insert into pgqueue_ended (message_id, event, look_at) values (0, p_name, pgqueue_now());
+    select m.queue into v_queue from pgqueue_message m
+    where m.awaited_event = p_name and m.suspended_attempt is not null
+    limit 1;
+    if found then
+        perform pgqueue_worker_wake(v_queue, true);
+    end if;
+    return 'emitted';
+end
+$$\;
+create or replace function pgqueue_event_emit(p_name text, p_payload jsonb default '{}') returns text
+language plpgsql
+set search_path from current
+as $$
+-- Emits an event, in the transaction of the caller: durable tasks that wait for it, and those that ask for it later,
+-- go on with its payload.  The first emit of a name counts.  Returns emitted; repeated, if it had been emitted with this
+-- payload before; or different, if it had been emitted with another one, which stays.
+-- p_payload must not be null, which is what a task gets that has waited for too long.
+begin
+    if p_name is null or p_name = '' or octet_length(p_name) > 255 then
+        raise exception 'the name of an event has % bytes', coalesce(octet_length(p_name), 0)
+            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
+    end if;
+    if starts_with(p_name, 'pgqueue:') then
+        raise exception 'the name of an event begins with pgqueue:'
+            using errcode = 'invalid_parameter_value', hint = 'These names belong to the queue. Choose another one.';
+    end if;
+    if p_payload is null or p_payload = 'null' then
+        raise exception 'the payload of the event % is null', p_name
+            using errcode = 'null_value_not_allowed',
+                  hint = 'A task that has waited for too long gets null. Emit another value, such as {} or true.';
+    end if;
+    if pgqueue_message_is_large(p_payload) then
+        p_payload := pgqueue_message_readable(p_payload, 'payload');
+    end if;
+    return pgqueue_event_put(p_name, p_payload);
+end
+$$\;
+create or replace function pgqueue_approval_decide(
+    p_message_id bigint,
+    p_name text,
+    p_approved boolean,
+    p_by text,
+    p_comment text default null
+) returns text
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Decides an approval for which a durable task waits.  p_by is who decides; the caller has checked that this person may.
+-- Returns decided; or, with nothing changed: already, if there is a decision; ended, if the message has left the queue
+-- or was asked to stop; unknown, if the message has not asked for this approval.
+-- Of several calls at the same time one decides.  Locks the row of the approval, and that of the message for key share;
+-- writes pgqueue_approval, pgqueue_event and pgqueue_ended.
+declare
+    v_decided_at timestamptz;
+begin
+    select a.decided_at into v_decided_at from pgqueue_approval a
+    where a.message_id = p_message_id and a.name = p_name
+    for update;
+    if not found then
+        return 'unknown';
+    elsif v_decided_at is not null then
+        return 'already';
+    end if;
+    perform from pgqueue_message m where m.id = p_message_id and m.cancel_requested_at is null for key share;
+    if not found then
+        return 'ended';
+    end if;
+    update pgqueue_approval a
+    set decided_at = pgqueue_clock(), approved = p_approved, decided_by = p_by, comment = p_comment
+    where a.message_id = p_message_id and a.name = p_name
+    returning a.decided_at into v_decided_at;
+    perform pgqueue_event_put(format('pgqueue:approval:%s:%s', p_message_id, p_name), jsonb_build_object(
+        'approved', p_approved, 'by', p_by, 'comment', p_comment, 'at', v_decided_at));
+    return 'decided';
+end
+$$\;
+create or replace function pgqueue_child_add(
+    p_id bigint,
+    p_attempt integer,
+    p_child_id bigint,
+    p_worker text default null,
+    p_cancels boolean default true
+) returns boolean
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Records, in the transaction that enqueues the message p_child_id, that it is a child of a message that the caller
+    -- holds.  p_cancels: it is cancelled with its parent, unless it has begun.
+    -- Returns false when the attempt is not the caller's any more: the caller rolls back.
+    -- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_child.
+    with held as (
+        select m.id from pgqueue_message m
+        where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+        for key share
+    ),
+    added as (
+        insert into pgqueue_child (message_id, parent_id, created_at, cancels)
+        select p_child_id, h.id, pgqueue_clock(), p_cancels from held h
+        on conflict (message_id) do nothing
+    )
+    select exists (select from held)
+$$\;
+create or replace function pgqueue_child_outcomes(p_parent_id bigint, p_ids bigint[])
+returns table (p_id bigint, p_status text, p_error_class text, p_error_message text, p_result jsonb)
+language sql stable
+set search_path from current
+set enable_seqscan = off
+set enable_hashjoin = off
+set enable_mergejoin = off
+set jit = off
+as $$
+    -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
+    -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
+    select i.id,
+           coalesce(case when exists (select from pgqueue_message m where m.id = i.id) then 'waiting' end,
+                    c.status, a.status, 'unknown'),
+           coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
+           coalesce(c.result, a.result)
+    from unnest(p_ids) with ordinality as i (id, place)
+    left join pgqueue_child c on c.message_id = i.id and c.parent_id = p_parent_id
+    left join lateral (
+        select h.status, h.error_class, h.error_message, h.result
+        from pgqueue_attempt h
+        where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
+        order by h.id desc
+        limit 1
+    ) as a on true
+    order by i.place
+$$\;
+create or replace function pgqueue_budget_spend(
+    p_id bigint,
+    p_attempt integer,
+    p_name text,
+    p_amount numeric,
+    p_limit numeric,
+    p_worker text default null,
+    out p_is_held boolean,
+    out p_is_spent boolean,
+    out p_spent numeric
+)
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Spends p_amount of a budget that a message that the caller holds has for all of its attempts together.
+--   p_is_held   false: the attempt is not the caller's any more, and nothing happened
+--   p_is_spent  false: it would have been more than p_limit, and nothing happened
+--   p_spent     what is spent in all
+-- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_budget.
+begin
+    if p_amount < 0 or p_amount = 'NaN' or p_limit = 'NaN' then
+        raise exception 'p_amount is %, and p_limit is %', p_amount, p_limit
+            using errcode = 'invalid_parameter_value', hint = 'They must be numbers, and p_amount not below 0.';
+    end if;
+    perform from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    for key share;
+    p_is_held := found;
+    if not p_is_held then
+        return;
+    end if;
+    insert into pgqueue_budget as b (message_id, name, spent)
+    select p_id, p_name, p_amount where p_amount <= p_limit
+    on conflict (message_id, name) do update set spent = b.spent + p_amount where b.spent + p_amount <= p_limit
+    returning b.spent into p_spent;
+    p_is_spent := found;
+    if not p_is_spent then
+        select coalesce(max(b.spent), 0) into p_spent from pgqueue_budget b where b.message_id = p_id and b.name = p_name;
+    end if;
+end
+$$\;
 create or replace function pgqueue_worker_order(
     p_id text,
     p_order text,
@@ -3839,6 +5273,12 @@ create index concurrently if not exists pgqueue_message_unknown_ix on pgqueue_me
     (queue, task, unknown_since) where parked_at is not null and task is not null;
 alter table pgqueue_message validate constraint pgqueue_message_counts_range;
 alter table pgqueue_message validate constraint pgqueue_message_names_short;
+select format('drop index concurrently %s', i.indexrelid::regclass)
+from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message_suspended_ix' and n.nspname = current_schema() and not i.indisvalid \gexec
+create index concurrently if not exists pgqueue_message_suspended_ix on pgqueue_message
+    (awaited_event, id) where suspended_attempt is not null;
+alter table pgqueue_attempt validate constraint pgqueue_attempt_status_known;
 reset client_min_messages;
 \endif
 

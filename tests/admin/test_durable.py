@@ -134,6 +134,9 @@ def test_suspended_jobs_are_listed_by_what_they_wait_for(root: Visitor) -> None:
     suspend(Wait(name="nap", delay_ms=3_600_000))
     ask()
     page = root.open(APPROVALS)
-    rows = [[cell.text for cell in row.all("td")][:2] for row in page.root.one("table", class_="pgqueue-table").all("tr")[1:]]
+    rows = [
+        [cell.text for cell in row.all("td")][:2]
+        for row in page.root.one("table", class_="pgqueue-table").all("tr")[1:]
+    ]
     assert rows[0] == ["the event paid:…", "3"]
     assert sorted(rows[1:]) == [["a decision", "1"], ["a time", "1"]]
