@@ -42,7 +42,8 @@ def test_a_task_goes_on_with_the_decision_of_a_person(approved: bool) -> None:
     drain()
     result.refresh()
     assert result.return_value == [approved, "ada", "fine"]
-    assert Step.objects.get(kind="approval", status="done").result["by"] == "ada"
+    recorded: Any = Step.objects.get(kind="approval", status="done").result
+    assert recorded["by"] == "ada"
 
 
 def test_there_is_one_decision() -> None:

@@ -640,13 +640,14 @@ class Machine(RuleBasedStateMachine):
             for message_id in self._dequeue(who, limit=2, tasks=True, worker=worker):
                 token = self._held(who, message_id)
                 given = {"dequeue_at": None, "state": {"page": 3} if has_state else None, "max_attempts": 3}
-                self._same(
-                    who,
-                    lambda session, token=token, given=given: session.value(
-                        "pgqueue_message_defer", **_named(token), error=None, **given
-                    ),
-                    lambda _, token=token, given=given: self.queue.defer(who, token, error=None, **given),
-                )
+
+                def send(session: Session, token: Any = token, given: dict[str, Any] = given) -> Any:
+                    return session.value("pgqueue_message_defer", **_named(token), error=None, **given)
+
+                def expect(_: Any, token: Any = token, given: dict[str, Any] = given) -> Any:
+                    return self.queue.defer(who, token, error=None, **given)
+
+                self._same(who, send, expect)
 
     @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
     def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
