@@ -40,6 +40,12 @@ TABLES: dict[str, dict[str, set[str]]] = {
     "pgqueue_arrival": {"consumer": WRITE},
     "pgqueue_ended": {"consumer": WRITE},
     "pgqueue_edit": {"consumer": READ},
+    "pgqueue_step": {"consumer": {"select", "insert"}},
+    "pgqueue_step_default": {},
+    "pgqueue_budget": {"consumer": {"select", "insert", "update"}},
+    "pgqueue_child": {"consumer": {"select", "insert", "update"}},
+    "pgqueue_event": {"consumer": READ},
+    "pgqueue_approval": {"consumer": {"select", "insert"}},
     "pgqueue_schedule": {"consumer": {"select", "insert", "update"}},
     "pgqueue_schedule_slot": {"consumer": WRITE},
     "pgqueue_schedule_declaration": {"consumer": WRITE},
@@ -67,12 +73,15 @@ AS_OWNER = {
     "pgqueue_attempt_maintain",
     "pgqueue_attempt_partition",
     "pgqueue_attempt_drop",
+    "pgqueue_step_partition",
+    "pgqueue_step_maintain",
+    "pgqueue_event_emit",
 }
 PURE = {"pgqueue_clock", "pgqueue_now", "pgqueue_to_epoch", "pgqueue_from_epoch", "pgqueue_version"}
 FOR_PRODUCERS = (
     PURE
     | {name for name in AS_OWNER if name.startswith("pgqueue_message")}
-    | {"pgqueue_message_lock_keys", "pgqueue_advisory_lock"}
+    | {"pgqueue_message_lock_keys", "pgqueue_advisory_lock", "pgqueue_event_emit"}
 )
 FOR_READERS = PURE | {
     "pgqueue_histogram_sum",
