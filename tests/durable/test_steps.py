@@ -197,7 +197,7 @@ def test_a_changed_function_is_not_asked_again() -> None:
     assert run(code).return_value == "old"
 
 
-def test_ten_thousand_steps_are_read_at_once() -> None:
+def test_a_thousand_steps_are_read_at_once() -> None:
     def code(context: DurableContext) -> int:
         found = [context.step(f"page-{n}", lambda n=n: n) for n in range(1000)]
         context.sleep("a moment", tasks.HOUR * 0)
