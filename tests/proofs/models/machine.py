@@ -460,8 +460,13 @@ class Machine(RuleBasedStateMachine):
         assert due is None or (answer is not None and answer <= due), f"next at {answer}, and {due} is due"
         looks = 0
         while answer is not None and answer <= self.queue.now:
+            if looks and who in self.open and self._is_lane_in_line(who, tasks=tasks):
+                # A transaction that goes on gives a lane back that it can take nothing from: it stays in line, for
+                # others to halt.  Nobody sleeps in such a transaction.
+                return
             # A channel that runs all it may has one turn a look, and so one of its lanes is halted by each.
-            assert (looks := looks + 1) <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
+            looks += 1
+            assert looks <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
             assert self.sessions[who].dequeue(6, tasks=tasks, brief=False) == []
             self.queue.dequeued(
                 who, [], queues=None, exclude=[], limit=6, lock_ms=0, worker="", tasks=tasks, brief=False,
@@ -469,6 +474,12 @@ class Machine(RuleBasedStateMachine):
             )  # fmt: skip
             self._ended(who)
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
+
+    def _is_lane_in_line(self, who: int, *, tasks: bool) -> bool:
+        found: bool = self.sessions[who].one(
+            "select exists (select from pgqueue_lane where raw = %s and next_at <= %s)", [not tasks, self.queue.now]
+        )
+        return found
 
     # While attempts run, and their ends
 
