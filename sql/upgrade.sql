@@ -1815,11 +1815,11 @@ begin
             update pgqueue_message u
             set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker,
                 attempt = least(u.attempt, 1999999999) + 1
-            where u.ctid = any (array(
-                select n.ctid
+            where u.id = any (array(
+                select n.id
                 from unnest(v_channels, v_queues, v_priorities, v_rooms) as k (channel, queue, priority, room)
                 cross join lateral (
-                    select m.ctid from pgqueue_message m
+                    select m.id from pgqueue_message m
                     where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
                       and m.unlock_at is null and m.priority = k.priority and m.dequeue_at <= v_now
                     order by m.dequeue_at, m.id
@@ -2009,8 +2009,9 @@ as $$
 -- (pgqueue_message_ready_ix) contains hardly any message that is not due, and no dequeue walks over scheduled messages
 -- that are spread over many queues.
 -- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
--- taken, whatever the backlog, the schedule and the number of queues.  The ctid = any (array (…)) form and the settings
+-- taken, whatever the backlog, the schedule and the number of queues.  The id = any (array (…)) form and the settings
 -- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
+-- The claim goes by id: by ctid it would miss a row that changed after its snapshot, and leave it locked.
 -- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,
 -- and pgqueue_message_settle when a message has ended that others wait for.
 declare
@@ -2365,8 +2366,8 @@ begin
                     update pgqueue_message u
                     set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = v_worker,
                         attempt = least(u.attempt, 1999999999) + 1
-                    where u.ctid = any (array(
-                        select m.ctid
+                    where u.id = any (array(
+                        select m.id
                         from pgqueue_message m
                         where (m.task is null) = (not p_tasks) and m.unlock_at is null and m.in_line and m.channel is null
                           and m.priority = v_priority and m.queue = v_queue

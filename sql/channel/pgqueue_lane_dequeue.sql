@@ -170,11 +170,11 @@ begin
             update pgqueue_message u
             set unlock_at = v_now + p_lock_ms, locked_at = v_clock, worker = p_worker,
                 attempt = least(u.attempt, 1999999999) + 1
-            where u.ctid = any (array(
-                select n.ctid
+            where u.id = any (array(
+                select n.id
                 from unnest(v_channels, v_queues, v_priorities, v_rooms) as k (channel, queue, priority, room)
                 cross join lateral (
-                    select m.ctid from pgqueue_message m
+                    select m.id from pgqueue_message m
                     where m.channel = k.channel and m.queue = k.queue and (m.task is null) = (not p_tasks)
                       and m.unlock_at is null and m.priority = k.priority and m.dequeue_at <= v_now
                     order by m.dequeue_at, m.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -168,6 +169,37 @@ def test_consumers_do_not_wait_for_each_other(connect: Connect) -> None:
         consumer.rows("set lock_timeout = '100ms'")
     assert [consumer.take().content for consumer in consumers] == [0, 1, 2, 3, 4], "all of them uncommitted"
     assert consumers[4].dequeue() == []
+
+
+@pytest.mark.parametrize("channel", [None, "acme"])
+def test_a_claim_takes_what_somebody_changed_after_its_snapshot(connect: Connect, channel: str | None) -> None:
+    """By the place of the row (ctid) it would miss the message, and leave it locked until its transaction ends."""
+    changing, claiming = connect(), connect()
+    message_id = changing.create(channel=channel)
+    changing.rows("""
+        create function pause() returns trigger language plpgsql as $$
+        begin
+            if current_setting('application_name') = 'claiming' then
+                perform pg_advisory_xact_lock(16);
+            end if;
+            return null;
+        end $$;
+        create trigger pause before update on pgqueue_message for each statement execute function pause()
+    """)
+    try:
+        claiming.rows("set application_name = 'claiming'")
+        changing.rows("select pg_advisory_lock(16)")
+        with ThreadPoolExecutor(1) as pool:
+            claim = pool.submit(claiming.dequeue)
+            try:
+                eventually(lambda: changing.waits_for_a_lock(claiming))  # its snapshot is taken, no row is locked
+                changing.rows("update pgqueue_message set headers = '{\"changed\": true}'")
+            finally:
+                changing.rows("select pg_advisory_unlock(16)")
+            [claimed] = claim.result(60)
+    finally:
+        changing.rows("drop trigger pause on pgqueue_message; drop function pause()")
+    assert (claimed.id, claimed.attempt, claimed.headers) == (message_id, 1, {"changed": True})
 
 
 def test_a_consumer_killed_in_its_transaction_releases_its_message_at_once(connect: Connect) -> None:
