@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from django_pgqueue.backend import Call, enqueue_many
+    from django_pgqueue.durable import emit
     from django_pgqueue.exceptions import Retry
     from django_pgqueue.queue import Queue
     from django_pgqueue.routing import Exchange, publish, subscribe
@@ -21,6 +22,7 @@ __all__ = [
     "Retry",
     "batch",
     "cron",
+    "emit",
     "enqueue_many",
     "every",
     "publish",
@@ -30,6 +32,7 @@ __all__ = [
 
 HOMES = {
     "django_pgqueue.backend": ("Call", "enqueue_many"),
+    "django_pgqueue.durable": ("emit",),
     "django_pgqueue.exceptions": ("Retry",),
     "django_pgqueue.queue": ("Queue",),
     "django_pgqueue.routing": ("Exchange", "publish", "subscribe"),

@@ -19,7 +19,7 @@ def names_by_module(table: str) -> dict[str, list[str]]:
 
 PROMISED = names_by_module("""
 # The names of most projects, imported when they are used.
-django_pgqueue: Call Exchange Exponential Queue Retry batch cron enqueue_many every publish subscribe task
+django_pgqueue: Call Exchange Exponential Queue Retry batch cron emit enqueue_many every publish subscribe task
 # Tasks, and what they may say.
 django_pgqueue.tasks: Exponential PgQueueTask batch cron every task
 # Enqueue.
