@@ -454,16 +454,14 @@ class Machine(RuleBasedStateMachine):
         plain, of_lanes = self.queue.next_due(who, tasks=tasks)
         answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
         due = min((at for at in (plain, of_lanes) if at is not None), default=None)
-        if self.queue.is_disturbed(who):
-            assert plain is None or (answer is not None and answer <= plain)
-            return
+        leaves_lanes = self._leaves_lanes(who, tasks=tasks)
+        if self.queue.is_disturbed(who) or leaves_lanes:
+            due = plain
         assert due is None or (answer is not None and answer <= due), f"next at {answer}, and {due} is due"
+        if self.queue.is_disturbed(who) or leaves_lanes:
+            return
         looks = 0
         while answer is not None and answer <= self.queue.now:
-            if looks and who in self.open and self._is_lane_in_line(who, tasks=tasks):
-                # A transaction that goes on gives a lane back that it can take nothing from: it stays in line, for
-                # others to halt.  Nobody sleeps in such a transaction.
-                return
             # A channel that runs all it may has one turn a look, and so one of its lanes is halted by each.
             looks += 1
             assert looks <= MAX_LANES, "nothing is left to take, and there is no time to sleep"
@@ -475,11 +473,15 @@ class Machine(RuleBasedStateMachine):
             self._ended(who)
             answer = self.sessions[who].value("pgqueue_message_next_at", tasks=tasks)
 
-    def _is_lane_in_line(self, who: int, *, tasks: bool) -> bool:
-        found: bool = self.sessions[who].one(
-            "select exists (select from pgqueue_lane where raw = %s and next_at <= %s)", [not tasks, self.queue.now]
+    def _leaves_lanes(self, who: int, *, tasks: bool) -> bool:
+        """Whether a transaction that goes on has given back lanes from which it could take nothing: they and their
+        arrivals stay as they were, for others to halt or to work in.  Nobody sleeps in such a transaction.
+        """
+        return who in self.open and self.sessions[who].one(
+            "select exists (select from pgqueue_arrival)"
+            " or exists (select from pgqueue_lane where raw = %s and next_at <= %s)",
+            [not tasks, self.queue.now],
         )
-        return found
 
     # While attempts run, and their ends
 
@@ -518,12 +520,17 @@ class Machine(RuleBasedStateMachine):
     )  # fmt: skip
     def defer(self, who: int, *, pick: int, delay: int | None, error: Any, state: Any, last: int) -> None:
         if token := self._token(pick):
-            given = {"dequeue_at": self._at(delay), "state": state, "max_attempts": last}
-            self._same(
-                who,
-                lambda session: session.value("pgqueue_message_defer", **_named(token), error=_error(error), **given),
-                lambda _: self.queue.defer(who, token, error=error, **given),
-            )
+            self._defer(who, token, self._at(delay), error=error, state=state, last=last)
+
+    def _defer(
+        self, who: int, token: tuple[int, int, str], dequeue_at: int | None, *, error: Any, state: Any, last: int
+    ) -> None:
+        given = {"dequeue_at": dequeue_at, "state": state, "max_attempts": last}
+        self._same(
+            who,
+            lambda session: session.value("pgqueue_message_defer", **_named(token), error=_error(error), **given),
+            lambda _: self.queue.defer(who, token, error=error, **given),
+        )
 
     @rule(who=someone, pick=picks, asked=st.booleans())
     def fail(self, who: int, pick: int, asked: bool) -> None:
@@ -649,16 +656,8 @@ class Machine(RuleBasedStateMachine):
         """A message keeps its state where a later deferral names none."""
         for has_state in states:
             for message_id in self._dequeue(who, limit=2, tasks=True, worker=worker):
-                token = self._held(who, message_id)
-                given = {"dequeue_at": None, "state": {"page": 3} if has_state else None, "max_attempts": 3}
-
-                def send(session: Session, token: Any = token, given: dict[str, Any] = given) -> Any:
-                    return session.value("pgqueue_message_defer", **_named(token), error=None, **given)
-
-                def expect(_: Any, token: Any = token, given: dict[str, Any] = given) -> Any:
-                    return self.queue.defer(who, token, error=None, **given)
-
-                self._same(who, send, expect)
+                state = {"page": 3} if has_state else None
+                self._defer(who, self._held(who, message_id), None, error=None, state=state, last=3)
 
     @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
     def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
