@@ -454,7 +454,8 @@ class Queue:
         self.attempts.put(session, self.written, Attempt(
             message_id=message.id, status=status, final=final, attempt=message.attempt,
             max_attempts=message.max_attempts,
-            dequeue_at=message.place_in_history,
+            # Who has succeeded was neither parked nor quarantined any more, unless its time was written by hand.
+            dequeue_at=message.dequeue_at if status == "succeeded" else message.place_in_history,
             created_at=message.created_at,
             started_at=message.locked_at, finished_at=self.now, priority=message.priority, queue=message.queue,
             channel=message.channel, task=message.task, unique_key=message.unique_key, worker=message.worker,
