@@ -202,12 +202,9 @@ set local search_path = :schema, pg_temp;
 grant select on pgqueue_message, pgqueue_attempt, pgqueue_attempt_default, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
-    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
-    pgqueue_rollup_position
-    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_rollup, pgqueue_rollup_position,
     pgqueue_step, pgqueue_step_default, pgqueue_budget, pgqueue_child, pgqueue_event, pgqueue_approval,
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_reader;
 
 -- Consumers append to the history and do not rewrite it.
@@ -218,9 +215,7 @@ grant select, insert, update, delete on pgqueue_worker, pgqueue_channel, pgqueue
     pgqueue_ended, pgqueue_schedule_slot, pgqueue_schedule_declaration, pgqueue_rollup, pgqueue_rollup_position
     to pgqueue_consumer;
 grant select, insert, update on pgqueue_schedule to pgqueue_consumer;
-grant select on pgqueue_queue, pgqueue_lake to pgqueue_consumer;
-grant select on pgqueue_queue, pgqueue_edit to pgqueue_consumer;
-grant select on pgqueue_queue to pgqueue_consumer;
+grant select on pgqueue_queue, pgqueue_lake, pgqueue_edit to pgqueue_consumer;
 grant select, insert on pgqueue_step to pgqueue_consumer;
 grant select on pgqueue_event to pgqueue_consumer;
 grant select, insert on pgqueue_approval to pgqueue_consumer;
@@ -229,12 +224,9 @@ grant select, insert, update on pgqueue_budget, pgqueue_child to pgqueue_consume
 grant select, insert, update, delete on pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_queue, pgqueue_channel,
     pgqueue_lane, pgqueue_arrival, pgqueue_ended, pgqueue_edit, pgqueue_schedule, pgqueue_schedule_slot,
     pgqueue_schedule_declaration, pgqueue_exchange, pgqueue_binding,
-    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error, pgqueue_rollup,
-    pgqueue_rollup_position
-    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_ledger, pgqueue_staged, pgqueue_lake, pgqueue_replayed, pgqueue_rollup, pgqueue_rollup_position,
     pgqueue_step, pgqueue_step_default, pgqueue_budget, pgqueue_child, pgqueue_event, pgqueue_approval,
-    pgqueue_ledger, pgqueue_staged, pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
+    pgqueue_report_hour, pgqueue_report_queue, pgqueue_report_error
     to pgqueue_admin;
 grant usage on sequence pgqueue_attempt_id_seq to pgqueue_admin;
 
