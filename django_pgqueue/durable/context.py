@@ -16,11 +16,11 @@ from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild, outcome_of
 from django_pgqueue.durable.decision import Decision, event_of
 from django_pgqueue.durable.events import event_name
-from django_pgqueue.durable.suspension import Suspension
 from django_pgqueue.exceptions import BudgetExceeded, InvalidStep, StepNotRepeated
 from django_pgqueue.functions import Wait
 from django_pgqueue.tasks.context import PgQueueContext
-from django_pgqueue.values import content, times
+from django_pgqueue.values import content, names, times
+from django_pgqueue.values.limits import MAX_NAME_BYTES
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -124,7 +124,9 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         begun = self.steps.unended(name)
         if begun is None:
             return
-        asked = f"repeat {name} of attempt {begun}"[:200]
+        # Only the name is cut off: each death is a question of its own.
+        attempt = f" of attempt {begun}"
+        asked = f"repeat {name}".encode()[: MAX_NAME_BYTES - len(attempt)].decode(errors="ignore") + attempt
         details = {"step": name, "question": "A worker died while it ran this step. Is the step to be repeated?"}
         if not self.approval(asked, show=details):
             message = f"The step {name!r} began in attempt {begun} and did not end, and is not to be repeated."
@@ -145,9 +147,9 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
             return
         until = self.steps.until(name)
         if until is None:
-            raise Suspension(wait)
+            raise self.steps.suspended(wait)
         if not self.steps.is_over(until):
-            raise Suspension(Wait(name=name, until=until))
+            raise self.steps.suspended(Wait(name=name, until=until))
 
     def wait_for_event(self, name: str, timeout: dt.timedelta | None = None) -> Any:
         """Suspends the task until the event ``name`` has been emitted, and returns its payload.
@@ -163,7 +165,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         ``to``: the permission that this person needs, such as ``"shop.approve_export"``; without it, that to run
         messages.  ``show``: what the person is shown, as JSON.  The decision is true if it approves.
         """
-        if to is not None and not 0 < to.find(".") < len(to) - 1:
+        if to is not None and not (names.is_name(to) and 0 < to.find(".") < len(to) - 1):
             message = f"to={to!r} is not the name of a permission, such as 'shop.approve_export'."
             raise InvalidStep(message)
         details = None if show is None else content.encode(show, max_bytes=self.max_bytes, what="show")
@@ -185,7 +187,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
             return None
         if self.steps.waits(name):  # the time-out counts from the first wait on
             wait = Wait(name=name, kind=wait.kind, event=event, until=until)
-        raise Suspension(wait)
+        raise self.steps.suspended(wait)
 
     # Children
 
@@ -203,7 +205,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         outcomes = functions.child_outcomes(self.steps.connection, self.message, ids) if ids else []
         waiting = tuple(outcome.id for outcome in outcomes if outcome.status == "waiting")
         if waiting:
-            raise Suspension(Wait(after_ids=waiting))
+            raise self.steps.suspended(Wait(after_ids=waiting))
         ended = [outcome_of(outcome, self.message.id) for outcome in outcomes]
         if not return_exceptions:
             for value in ended:

@@ -13,6 +13,7 @@ from django.db import DatabaseError, connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild
+from django_pgqueue.durable.suspension import Suspension
 from django_pgqueue.exceptions import AttemptLost, InvalidStep
 from django_pgqueue.functions import Error
 from django_pgqueue.values import content, names
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from django_pgqueue.compat import AnyTask
-    from django_pgqueue.functions import Received, StepRecord
+    from django_pgqueue.functions import Received, StepRecord, Wait
 
 inside: ContextVar[str | None] = ContextVar("inside", default=None)
 """The name of the step whose function runs here."""
@@ -54,6 +55,8 @@ class Steps:
         self.has_ended = has_ended
         self.blocks = blocks
         """The number of open ``transaction.atomic()`` when the task began.  None: it is async, and has none."""
+        self.interrupted: BaseException | None = None
+        """The Suspension or AttemptLost that ends this attempt, whatever the task does with it."""
         self._used: set[str] = set()
         self._numbers: Counter[str] = Counter()
         self._earlier: dict[str, dict[str, StepRecord]] | None = {} if message.attempt == 1 else None
@@ -185,9 +188,19 @@ class Steps:
             raise self.lost()
 
     def lost(self) -> AttemptLost:
-        return AttemptLost(
+        self.interrupted = lost = AttemptLost(
             f"Message {self.message.id}: attempt {self.message.attempt} was lost, and its step is not recorded."
         )
+        return lost
+
+    def suspended(self, wait: Wait) -> Suspension:
+        self.interrupted = suspension = Suspension(wait)
+        return suspension
+
+    def require_uninterrupted(self) -> None:
+        """Raises again what ended the attempt, if the task caught it: nothing behind it may happen now."""
+        if self.interrupted is not None:
+            raise self.interrupted
 
     # Rules
 
@@ -213,6 +226,7 @@ class Steps:
                 "context is of no use after its task has ended, for example in a thread."
             )
             raise InvalidStep(message)
+        self.require_uninterrupted()
 
     def _begun(self, name: str, *, is_manual: bool) -> dt.datetime:
         started_at = self.clock()

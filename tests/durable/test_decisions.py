@@ -120,3 +120,29 @@ def test_a_budget_counts_over_all_attempts() -> None:
     assert left == [60, 20]
     assert "The budget 'tokens' has 20 left of 100: 40 is too much." in result.errors[-1].traceback
     assert Message.objects.count() == 0
+
+
+def test_each_death_in_a_step_with_a_long_name_is_a_question_of_its_own() -> None:
+    name = "é" * 127
+
+    def code(context: DurableContext) -> Any:
+        if context.attempt in (1, 3):  # as a worker leaves it that dies in the middle of the step
+            context.steps.record(name, None, kind="step", status="began")
+            context.defer(0)
+        return context.step(name, tasks.note, "charge", recovery="manual")
+
+    tasks.CODE["code"] = code
+    result = tasks.run_code.enqueue("code")
+    drain()
+    assert decide(result.id, Approval.objects.get().name) == "decided"
+    drain()
+    assert tasks.calls == []
+    assert sorted(approval.name[-9:] for approval in Approval.objects.all()) == ["attempt 1", "attempt 3"]
+
+
+def test_a_permission_that_postgresql_cannot_store_is_refused_in_the_task() -> None:
+    tasks.CODE["code"] = lambda context: context.approval("ship", to="shop.approve\0")
+    result = tasks.run_code.enqueue("code")
+    drain()
+    result.refresh()
+    assert "is not the name of a permission" in result.errors[0].traceback

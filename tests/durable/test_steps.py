@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -212,3 +213,17 @@ def test_a_suspended_attempt_is_not_counted() -> None:
     drain()
     assert list(Attempt.objects.order_by("id").values_list("status", flat=True)) == ["suspended"] * 3 + ["succeeded"]
     assert not Message.objects.exists()
+
+
+def test_a_late_attempt_that_catches_its_loss_runs_no_further_step() -> None:
+    def code(context: DurableContext) -> None:
+        Message.objects.update(attempt=context.attempt + 1)  # as if another worker had taken it over
+        for name in ("one", "two"):
+            with contextlib.suppress(Exception):
+                context.step(name, tasks.note, name)
+
+    tasks.CODE["code"] = code
+    tasks.run_code.enqueue("code")
+    drain(limit=1)
+    assert tasks.calls == ["one"]
+    assert not Step.objects.exists()

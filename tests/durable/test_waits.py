@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
@@ -138,3 +139,22 @@ def test_the_first_emit_of_a_name_counts() -> None:
 def test_an_event_that_the_queue_cannot_take_is_refused(name: str, payload: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         emit(name, payload)
+
+
+@pytest.mark.parametrize("step", [False, True], ids=["then returns", "then has a step"])
+def test_a_task_that_catches_its_suspension_is_suspended_all_the_same(step: bool) -> None:
+    def code(context: Any) -> Any:
+        with contextlib.suppress(BaseException):
+            context.sleep("a while", tasks.HOUR)
+        return context.step("after", tasks.note, "after") if step else context.attempt
+
+    with clock(NOON) as now:
+        tasks.CODE["code"] = code
+        result = tasks.run_code.enqueue("code")
+        drain()
+        assert tasks.calls == []
+        [message] = Message.objects.all()
+        assert (message.suspended_attempt, message.dequeue_at) == (1, now.at + tasks.HOUR)
+        drain(clock=now)
+        result.refresh()
+    assert result.return_value == ("AFTER" if step else 2)

@@ -87,6 +87,7 @@ class Execution:
         "result_or_none",
         "session",
         "started_at",
+        "steps",
         "task",
     )
 
@@ -111,6 +112,8 @@ class Execution:
         self.is_lost = False
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
+        self.steps: Steps | None = None
+        """Those of a durable task, from its begin on."""
 
     def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
@@ -326,7 +329,8 @@ class Execution:
             "max_bytes": self.backend.settings.max_content_bytes,
         }
         if getattr(self.task, "durable", False):
-            return [DurableContext(**given, steps=self._steps()), *args]
+            self.steps = self._steps()
+            return [DurableContext(**given, steps=self.steps), *args]
         return [PgQueueContext(**given), *args]
 
     def _steps(self) -> Steps:
@@ -344,6 +348,8 @@ class Execution:
     # How it ended
 
     def _succeeded(self, value: Any) -> Outcome:
+        if self.steps is not None:
+            self.steps.require_uninterrupted()
         normal, text = (None, None) if value is None else self.returned(value)
         self.finished_at = self.clock()
         self.succeed(normal)
