@@ -4799,8 +4799,9 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, decided approvals of ended messages, and budgets and children
--- of ended messages, up to 10,000 of each.
+-- is written anew first.  Deletes events of those days, approvals of ended messages, and budgets and children of ended
+-- messages, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- its queue may have been paused ever since.
 -- One worker does this at a time; the others return 0.
 declare
     v_day date;
@@ -4808,6 +4809,7 @@ declare
     v_changed integer := 0;
     v_rows integer;
     v_partition text;
+    v_awaited text[] := '{}';
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
         raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
@@ -4854,10 +4856,25 @@ begin
                     null;
             end;
         end if;
+        if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
+            -- A message that waits for a time only, or for others, reads none.
+            v_awaited := array(
+                select m.awaited_event from pgqueue_message m
+                where m.suspended_attempt is not null and m.awaited_event is not null
+                union
+                select case s.kind when 'approval' then format('pgqueue:approval:%s:%s', s.message_id, s.name) else s.name end
+                from pgqueue_message m
+                join pgqueue_step s on s.message_id = m.id
+                where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line)
+                  and s.status = 'waiting' and s.kind in ('event', 'approval')
+                  and not exists (
+                    select from pgqueue_step d where d.message_id = m.id and d.name = s.name and d.status = 'done'));
+        end if;
         delete from pgqueue_event e
         where e.ctid = any (array(
             select o.ctid from pgqueue_event o
-            where o.emitted_at < (v_today - p_days_kept)::timestamptz limit 10000 for update skip locked));
+            where o.emitted_at < (v_today - p_days_kept)::timestamptz and o.name <> all (v_awaited)
+            limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
         delete from pgqueue_approval a

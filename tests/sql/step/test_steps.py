@@ -138,6 +138,29 @@ def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Se
     assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
 
 
+@pytest.mark.parametrize("settled", [False, True], ids=["still waits", "is ready"])
+def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session, settled: bool) -> None:
+    session = in_2023
+    session.create(task="t")
+    held = token(session.take(tasks=True))
+    session.value("pgqueue_message_suspend", **held, name="paid", kind="event", event="paid")
+    session.value("pgqueue_event_emit", name="paid")
+    session.value("pgqueue_event_emit", name="nobody waits")
+    if settled:
+        session.value("pgqueue_message_settle")
+    session.set_clock(NOON + 5 * DAY_MS)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    assert session.column("select name from pgqueue_event") == ["paid"]
+    if not settled:
+        session.value("pgqueue_message_settle")
+    held = token(session.take(tasks=True))
+    assert session.value("pgqueue_step_record", **held, name="paid", result={}, kind="event")
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    assert session.column("select name from pgqueue_event") == []
+
+
 @pytest.mark.parametrize("days", [{"days_ahead": -1}, {"days_kept": -1}])
 def test_days_that_are_no_days_are_refused(session: Session, days: dict[str, int]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue):
