@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
@@ -28,13 +27,15 @@ DECISION = "pgqueue:…"
 OPEN = """
 select a.message_id, a.name, a.permission,
        least(greatest(a.asked_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'),
-       case when pg_column_size(a.details) < 100000 then a.details::text end, m.task
+       case when pg_column_size(a.details) < 100000 then jsonb_pretty(a.details) end, m.task
 from pgqueue_approval a
 cross join lateral (select m.task from pgqueue_message m where m.id = a.message_id limit 1) as m
-where a.decided_at is null
-order by a.asked_at, a.message_id
+where a.decided_at is null and (%(sees_all)s or coalesce(a.permission, %(run)s) = any (%(may)s))
+order by coalesce(a.permission, %(run)s) = any (%(may)s) desc, a.asked_at, a.message_id
 limit %(most)s
 """
+"""Those that the user may decide come first: others must not hide them."""
+PERMISSIONS = "select distinct coalesce(a.permission, %(run)s) from pgqueue_approval a where a.decided_at is null"
 COUNTED = 10_000
 SUSPENDED = """
 select coalesce(s.event, case when s.waits_for_children then 'their children' else 'a time' end),
@@ -64,6 +65,8 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
         _decide(model_admin, request)
         return HttpResponseRedirect(request.get_full_path())
     sees_all = model_admin.has_view_permission(request)
+    may = [name for (name,) in queries.rows(PERMISSIONS, {"run": RUN}) if request.user.has_perm(name)]
+    asked = {"run": RUN, "may": may, "sees_all": sees_all, "most": SHOWN + 1}
     found = [
         {
             "message_id": message_id,
@@ -72,16 +75,16 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
             "permission": permission or RUN,
             "since": display.moment(asked_at),
             "task": task,
-            "details": None if details is None else json.dumps(json.loads(details), indent=2, ensure_ascii=False),
-            "may": request.user.has_perm(permission or RUN),
+            "details": details,
+            "may": (permission or RUN) in may,
         }
-        for message_id, name, permission, asked_at, details, task in queries.rows(OPEN, {"most": SHOWN + 1})
+        for message_id, name, permission, asked_at, details, task in queries.rows(OPEN, asked)
     ]
     context = {
         **model_admin.admin_site.each_context(request),
         "title": "Approvals",
         "opts": model_admin.opts,
-        "approvals": [_seen(one) for one in found if one["may"] or sees_all][:SHOWN],
+        "approvals": [_seen(one) for one in found[:SHOWN]],
         "more": len(found) > SHOWN,
         "max_comment": MAX_COMMENT,
         "suspended": _suspended() if sees_all else None,
