@@ -3225,6 +3225,7 @@ begin
     loop
         perform pgqueue_attempt_append(v_withdrawn, 'cancelled', true);
     end loop;
+    perform pgqueue_child_cancel(v_cancelled) where v_cancelled <> '{}';
 end
 $$\;
 create or replace function pgqueue_quarantine_waits(

@@ -62,5 +62,6 @@ begin
     loop
         perform pgqueue_attempt_append(v_withdrawn, 'cancelled', true);
     end loop;
+    perform pgqueue_child_cancel(v_cancelled) where v_cancelled <> '{}';
 end
 $$;

@@ -91,3 +91,11 @@ def test_a_child_that_has_begun_goes_on(session: Session) -> None:
     session.take(tasks=True)
     session.value("pgqueue_message_cancel", **token(held))
     assert [message.id for message in session.messages()] == [child]
+
+
+def test_a_parent_that_is_given_back_and_was_asked_to_stop_takes_its_children_with_it(session: Session) -> None:
+    held, child = parent_and_child(session)
+    session.rows("select pgqueue_message_request_cancel(%s)", ([held.id],))
+    session.rows("select pgqueue_message_release(%s, %s, %s)", ([held.id], [held.attempt], held.worker))
+    assert session.rows("select from pgqueue_message") == []
+    assert outcomes(session, held.id, child) == [("cancelled", None)]
