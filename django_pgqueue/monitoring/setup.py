@@ -23,7 +23,7 @@ TASKS_SETTING = 'TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SetupStep:
     title: str
     found: str
     remedy: str | None = None
@@ -34,7 +34,7 @@ class Step:
         return self.remedy is None
 
 
-def walk() -> Iterator[Step]:
+def walk() -> Iterator[SetupStep]:
     """Yields the steps in their order, up to the first that is not done: those after it depend on it."""
     for title, look in STEPS:
         step = look(title)
@@ -43,27 +43,27 @@ def walk() -> Iterator[Step]:
             return
 
 
-def backend(title: str) -> Step:
+def backend(title: str) -> SetupStep:
     backends = pgqueue_backends()
     if backends:
-        return Step(
+        return SetupStep(
             title, ", ".join(f"{alias} in the database {one.settings.database!r}" for alias, one in backends.items())
         )
     if not settings.is_overridden("TASKS"):
-        return Step(title, "the settings have no TASKS", f"Write into the settings: {TASKS_SETTING}")
-    return Step(title, f"no alias of TASKS ({', '.join(settings.TASKS)}) uses it", f"Write: {TASKS_SETTING}")
+        return SetupStep(title, "the settings have no TASKS", f"Write into the settings: {TASKS_SETTING}")
+    return SetupStep(title, f"no alias of TASKS ({', '.join(settings.TASKS)}) uses it", f"Write: {TASKS_SETTING}")
 
 
-def server(title: str) -> Step:
+def server(title: str) -> SetupStep:
     """Looks whether each database is PostgreSQL and answers."""
     found = []
     for database in databases():
         if database not in connections.settings:
             known = ", ".join(connections.settings)
-            return Step(title, f"DATABASES has no {database!r}", f"Name one of {known} as DATABASE in OPTIONS.")
+            return SetupStep(title, f"DATABASES has no {database!r}", f"Name one of {known} as DATABASE in OPTIONS.")
         vendor = connections[database].vendor
         if vendor != "postgresql":
-            return Step(
+            return SetupStep(
                 title,
                 f"{database!r} is {vendor}",
                 "Let ENGINE be django.db.backends.postgresql, or DATABASE in OPTIONS an alias that is PostgreSQL.",
@@ -73,53 +73,55 @@ def server(title: str) -> Step:
                 cursor.execute("select version(), current_setting('server_version')")
                 [version, number] = cursor.fetchone()
         except DatabaseError as error:
-            return Step(title, f"{database!r} cannot be reached: {error}", "Start the server, or correct DATABASES.")
+            return SetupStep(
+                title, f"{database!r} cannot be reached: {error}", "Start the server, or correct DATABASES."
+            )
         if (product := other_product(version)) is not None:
-            return Step(title, f"{database!r} is {product}", "The queue needs PostgreSQL itself.")
+            return SetupStep(title, f"{database!r} is {product}", "The queue needs PostgreSQL itself.")
         found.append(f"{database!r} is PostgreSQL {number}")
-    return Step(title, ", ".join(found))
+    return SetupStep(title, ", ".join(found))
 
 
-def tables(title: str) -> Step:
+def tables(title: str) -> SetupStep:
     found = []
     for database in databases():
         there = functions.installed_queue(connections[database])
         if there is None or there.is_outdated:
             what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
-            return Step(title, what, f"Run manage.py migrate --database {database}")
+            return SetupStep(title, what, f"Run manage.py migrate --database {database}")
         found.append(f"the queue of {there.version} in {database!r}")
-    return Step(title, ", ".join(found))
+    return SetupStep(title, ", ".join(found))
 
 
-def tasks(title: str) -> Step:
+def tasks(title: str) -> SetupStep:
     try:
         registry.autodiscover()
     except (Exception, SystemExit) as error:  # noqa: BLE001 -- a module may raise anything when it is imported
-        return Step(title, f"a module cannot be imported: {type(error).__name__}: {error}", "Correct the module.")
+        return SetupStep(title, f"a module cannot be imported: {type(error).__name__}: {error}", "Correct the module.")
     found = declared()
     if not found:
-        return Step(
+        return SetupStep(
             title,
             "no module 'tasks' of an installed app declares one",
             "Write tasks.py in an app of INSTALLED_APPS, with: from django_pgqueue import task",
         )
     shown = ", ".join(found[:3])
-    return Step(title, shown if len(found) <= 3 else f"{shown} and {len(found) - 3} more")
+    return SetupStep(title, shown if len(found) <= 3 else f"{shown} and {len(found) - 3} more")
 
 
-def worker(title: str) -> Step:
+def worker(title: str) -> SetupStep:
     found = []
     for database in databases():
         now = functions.now(connections[database])
         there = workers(now, using=database)
         alive = there.busy + there.idle
         if not alive:
-            return Step(title, f"none is alive in {database!r}", "Run manage.py qworker in another terminal.")
+            return SetupStep(title, f"none is alive in {database!r}", "Run manage.py qworker in another terminal.")
         found.append(f"{alive} in {database!r}")
-    return Step(title, ", ".join(found))
+    return SetupStep(title, ", ".join(found))
 
 
-STEPS: tuple[tuple[str, Callable[[str], Step]], ...] = (
+STEPS: tuple[tuple[str, Callable[[str], SetupStep]], ...] = (
     ("TASKS names the backend", backend),
     ("Its database is PostgreSQL", server),
     ("The tables are there", tables),

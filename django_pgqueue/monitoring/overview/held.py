@@ -70,17 +70,17 @@ order by 3 desc
 MAX_RUNS = 2_000
 
 
-class Run(NamedTuple):
+class CurrentRun(NamedTuple):
     """A job that a worker holds, and for how long."""
 
     task: str | None
     age: dt.timedelta
 
 
-def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, list[Run]]:
+def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, list[CurrentRun]]:
     """Returns what each of the workers runs, the longest first."""
     asked = {"at": now, "now": to_epoch_ms(now), "most": MAX_RUNS, "workers": list(workers)}
-    found: dict[str, list[Run]] = defaultdict(list)
+    found: dict[str, list[CurrentRun]] = defaultdict(list)
     for worker, task, age in queries.rows(RUNS, asked, using=using, settings={"jit": "off"}) if workers else ():
-        found[worker].append(Run(task, age))
+        found[worker].append(CurrentRun(task, age))
     return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from django_pgqueue.monitoring.overview.capped import Capped
-    from django_pgqueue.monitoring.overview.held import Run
+    from django_pgqueue.monitoring.overview.held import CurrentRun
 
 SHOWN = 8
 
@@ -44,7 +44,7 @@ class AtWork:
     """Whether a person has ordered it to "pause" or to "stop"."""
     slots: int
     used: int
-    runs: list[Run]
+    runs: list[CurrentRun]
     """The longest first."""
 
 
