@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,4 +82,3 @@ def test_a_module_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPat
 def test_a_project_without_tasks_is_told_where_to_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "declared", list)
     assert said()[3] == "missing Tasks are declared: no module 'tasks' of an installed app declares one"
-    assert "tests.support.tasks" in sys.modules

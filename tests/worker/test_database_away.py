@@ -55,10 +55,10 @@ def test_no_message_is_lost_when_connections_break_repeatedly(start: Start, diar
         while broken < 20:
             feed()
             wait_until(lambda: broken >= 20 or Message.objects.count() < 200, "the workers work between two breaks", 60)
-        wait_until(lambda: not Message.objects.exists(), "the queue is empty", 60)
     finally:
         enough.set()
         disturber.join()
+    wait_until(lambda: not Message.objects.exists(), "the queue is empty", 60)
     assert set(diary.words()) == words
     assert Attempt.objects.filter(status="succeeded", final=True).count() == len(words)
     assert set(Attempt.objects.filter(final=True).values_list("status", flat=True)) == {"succeeded"}

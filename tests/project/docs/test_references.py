@@ -105,6 +105,7 @@ def test_the_terminal_page_has_every_finding_with_its_severity() -> None:
         ("qbind", "routing", "Declare and bind"),
         ("qstatus", "terminal", "qstatus"),
         ("qdoctor", "terminal", "qdoctor"),
+        ("qworkers", "terminal", "qworkers"),
     ],
 )
 def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: str) -> None:
@@ -118,7 +119,7 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qedit", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
+    assert commands == {"qworker", "qworkers", "qedit", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
 
 
 def test_every_model_has_a_table_on_the_page() -> None:
