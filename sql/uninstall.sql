@@ -117,7 +117,6 @@ drop function if exists pgqueue_worker_order(text, text, integer, text);
 drop function if exists pgqueue_rollup_prune(integer);
 drop function if exists pgqueue_rollup_add(integer, integer);
 drop function if exists pgqueue_histogram_sum(jsonb, jsonb);
-drop function if exists pgqueue_attempt_maintain(integer, integer);
 drop function if exists pgqueue_attempt_partition(date);
 drop function if exists pgqueue_attempt_append;
 drop function if exists pgqueue_attempt_error(text);

@@ -98,6 +98,8 @@ MESSAGES = _struct(
         ("parked_at", LONG, True),
         ("max_lost", SHORT, True),
         ("version", TEXT, True),
+        ("suspended_attempt", INTEGER, True),
+        ("awaited_event", TEXT, True),
     ]
 )
 
