@@ -38,7 +38,8 @@ CHECK_INDEX, AWAITED_INDEX, PRIMARY_KEY = (
 ALONE_INDEX, LANE_INDEX = "pgqueue_message_alone_ix", "pgqueue_message_lane_ix"
 PARKED_INDEX, UNKNOWN_INDEX = "pgqueue_message_parked_ix", "pgqueue_message_unknown_ix"
 SMALL = {"pgqueue_queue", "pgqueue_worker", "pgqueue_queue_pkey", "pgqueue_worker_pkey"}  # a few rows, whatever happens
-OF_OTHERS = {"pgqueue_ended", "pgqueue_ended_pkey"}  # empty where nobody waits for what has ended
+# empty where nobody waits for what has ended, and where no durable task has children
+OF_OTHERS = {"pgqueue_ended", "pgqueue_ended_pkey", "pgqueue_child_parent_ix"}
 OF_CHANNELS = {
     "pgqueue_arrival_pkey",
     "pgqueue_lane_pkey",
