@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,7 @@ from django.conf import settings
 from django.db import DatabaseError, connections
 
 from django_pgqueue import functions
-from django_pgqueue.backend.lookup import pgqueue_backends
-from django_pgqueue.compat import Task
+from django_pgqueue.backend.lookup import databases, pgqueue_backends
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.products import other_product
@@ -57,7 +55,7 @@ def backend(title: str) -> SetupStep:
 def server(title: str) -> SetupStep:
     """Looks whether each database is PostgreSQL and answers."""
     found = []
-    for database in databases():
+    for database in sorted(databases()):
         if database not in connections.settings:
             known = ", ".join(connections.settings)
             return SetupStep(title, f"DATABASES has no {database!r}", f"Name one of {known} as DATABASE in OPTIONS.")
@@ -84,7 +82,7 @@ def server(title: str) -> SetupStep:
 
 def tables(title: str) -> SetupStep:
     found = []
-    for database in databases():
+    for database in sorted(databases()):
         there = functions.installed_queue(connections[database])
         if there is None or there.is_outdated:
             what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
@@ -111,7 +109,7 @@ def tasks(title: str) -> SetupStep:
 
 def worker(title: str) -> SetupStep:
     found = []
-    for database in databases():
+    for database in sorted(databases()):
         now = functions.now(connections[database])
         there = workers(now, using=database)
         alive = there.busy + there.idle
@@ -130,17 +128,6 @@ STEPS: tuple[tuple[str, Callable[[str], SetupStep]], ...] = (
 )
 
 
-def databases() -> list[str]:
-    return sorted({each.settings.database for each in pgqueue_backends().values()})
-
-
 def declared() -> list[str]:
     """Returns the paths of the project's tasks."""
-    found = {
-        value.module_path
-        for module in list(sys.modules.values())
-        # type(), because isinstance() would evaluate lazy objects, which may not be ready.
-        for value in list(getattr(module, "__dict__", {}).values())
-        if issubclass(type(value), Task)
-    }
-    return sorted(path for path in found if not registry.is_internal(path))
+    return [task.module_path for task in registry.imported() if not registry.is_internal(task.module_path)]

@@ -107,13 +107,18 @@ def _task_of(module: ModuleType, module_path: str, name: str, path: str) -> Any:
 
 def scheduled() -> list[AnyTask]:
     """Returns the tasks of imported modules that declare a schedule, in the order of their paths."""
+    return [task for task in imported() if getattr(task, "schedule", None)]
+
+
+def imported() -> list[AnyTask]:
+    """Returns the tasks that imported modules declare, in the order of their paths."""
     found = {}
     for module_path, module in list(sys.modules.items()):
         # Any code may put any object into sys.modules.
         for name, value in list(getattr(module, "__dict__", {}).items()):
             # A task under another path is an import of another module's task, or a copy that using() has made.
             # type(), because isinstance() would evaluate lazy objects, which may not be ready.
-            if issubclass(type(value), Task) and getattr(value, "schedule", None):
+            if issubclass(type(value), Task):
                 path = f"{module_path}.{name}"
                 if path == value.module_path:
                     found[path] = value
