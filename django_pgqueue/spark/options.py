@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import tasks
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
-from django_pgqueue.spark.schema import TABLES, chosen
+from django_pgqueue.spark.schema import TABLES, TEXT, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -96,6 +96,10 @@ class PipelineOptions:
     """Read: the history (attempts), or the waiting and running messages (messages)."""
     columns: tuple[str, ...] = option((), names)
     """Read: only these columns, in this order."""
+    mask: tuple[str, ...] = option((), names)
+    """Read: text columns that have keyed digests in the place of their values."""
+    mask_key_variable: str = option("PGQUEUE_MASK_KEY", text)
+    """Environment variable with the secret key of the masks, on the driver and on executors."""
     finished_from: dt.datetime | None = option(None, moment)  # noqa: RUF009 -- a field
     """Read attempts: only those that finished then or later."""
     finished_to: dt.datetime | None = option(None, moment)  # noqa: RUF009
@@ -140,7 +144,20 @@ class PipelineOptions:
         except InvalidColumns as error:
             message = f"Option columns: {error}"
             raise InvalidOption(message) from None
+        options._check_mask()
         return options
+
+    def _check_mask(self) -> None:
+        texts = [field.name for field in TABLES[self.table].fields if field.dataType == TEXT]
+        if strange := [name for name in self.mask if name not in texts]:
+            message = f"Option mask: {self.table} has no column of text {strange[0]!r}. It has {', '.join(texts)}."
+            raise InvalidOption(message)
+        if self.mask and self.push_filters:
+            message = (
+                "Options mask and pushFilters cannot be used together: PostgreSQL would compare the values, not their "
+                "masks. Leave pushFilters out."
+            )
+            raise InvalidOption(message)
 
     @classmethod
     def names(cls) -> list[str]:

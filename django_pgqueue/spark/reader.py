@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from django_pgqueue.spark import database, filters, query, schema as schemas, slices
+from django_pgqueue.spark import database, filters, mask, query, schema as schemas, slices
+from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.snapshot import Snapshot
 
@@ -28,6 +29,7 @@ class PgQueueReader(DataSourceReader):
         self.options = options
         self.schema = schema
         self.pushed: list[Filter] = []
+        self.mask_key_id = mask.key_id(mask.key(options)) if options.mask else None
 
     def partitions(self) -> list[Slice]:
         with database.connect(database.reading(self.options)) as connection:
@@ -41,7 +43,19 @@ class PgQueueReader(DataSourceReader):
         asked = self._asked()
         for conditions in partition.conditions():
             statement = query.select(self.options.table, self.schema, [*asked, *conditions])
-            yield from fetch.batches(conninfo, statement, arrow)
+            yield from self._masked(fetch.batches(conninfo, statement, arrow))
+
+    def _masked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not self.options.mask:
+            return batches
+        key = mask.key(self.options)
+        if mask.key_id(key) != self.mask_key_id:
+            message = (
+                f"{self.options.mask_key_variable} has another key in this process than in the one that planned the "
+                "read. Set the same key on the driver and on each executor, before Spark starts."
+            )
+            raise InvalidOption(message)
+        return (mask.masked(batch, self.options.mask, key) for batch in batches)
 
     def _of_messages(self, connection: psycopg.Connection) -> list[Slice]:
         wanted = min(self.options.num_partitions or 1, self.options.max_connections)

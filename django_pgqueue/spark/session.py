@@ -20,9 +20,11 @@ from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.errors import NoJava, SparkFailed, SparkQueueError, reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import SparkSession
+
+    from django_pgqueue.spark.options import PipelineOptions
 
 OLDEST_JAVA = 17
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
@@ -72,7 +74,9 @@ def start(
     return registered(spark) if source else spark
 
 
-def same_database(spark: SparkSession, variable: str) -> None:
+def same_database(
+    spark: SparkSession, variable: str, *, same: Callable[[str, str], bool] = lambda a, b: _place(a) == _place(b)
+) -> None:
     """Raises an error if Spark's processes on this machine have the address of another database in ``variable``: they
     have the environment of when Java was started, and would read or write that other database without a word.
     """
@@ -80,13 +84,23 @@ def same_database(spark: SparkSession, variable: str) -> None:
     if jvm is None or address is None or not str(spark.conf.get("spark.master", "")).startswith("local"):
         return  # executors on other machines have environments of their own
     inherited = jvm.java.lang.System.getenv(variable)
-    if inherited is None or _place(inherited) != _place(address):
+    if inherited is None or not same(inherited, address):
         happened = "was set" if inherited is None else "has changed"
         message = (
             f"The environment variable {variable} {happened} after Spark had started its Java process, which does not "
             "see that. Set it before the session begins: start the program again."
         )
         raise SparkQueueError(message)
+
+
+def same_environment(spark: SparkSession, options: PipelineOptions) -> None:
+    """Raises an error if Spark's processes on this machine would use another database than this one, or other masks."""
+    if options.credentials is None and options.url is None:
+        same_database(spark, options.url_variable)
+    if options.replica_variable is not None:
+        same_database(spark, options.replica_variable)
+    if options.mask:
+        same_database(spark, options.mask_key_variable, same=str.__eq__)
 
 
 def _place(address: str) -> tuple[object, ...]:

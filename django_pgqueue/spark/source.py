@@ -74,6 +74,9 @@ class PgQueueDataSource(DataSource):
         if overwrite:
             message = 'A write cannot replace a queue, it adds messages. Use mode("append").'
             raise InvalidOption(message)
+        if options.mask or options.columns:
+            message = "Options mask and columns are about reads. Select the columns of the DataFrame that you write."
+            raise InvalidOption(message)
         messages.check(schema, options.tasks or {})
         database.writing(options)
         return options

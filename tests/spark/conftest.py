@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["connect", "conninfo", "session", "sessions", "test_database"]
 
+MASK_KEY = "a key that only tests have"
 HERE = Path(__file__).parent
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["*"]
@@ -71,7 +72,7 @@ def spark(url: str) -> Iterator[SparkSession]:
     """Two tasks at a time, each of which may be tried three times."""
     from django_pgqueue.spark import session as sessions_of_spark
 
-    with environment(DATABASE_URL=url, PGQUEUE_SPARK_URL=url):
+    with environment(DATABASE_URL=url, PGQUEUE_SPARK_URL=url, PGQUEUE_MASK_KEY=MASK_KEY):
         spark = sessions_of_spark.start("tests", master="local[2,3]", configuration=QUICK)
     yield spark
     spark.stop()

@@ -42,7 +42,9 @@ class StagedFiles(NamedTuple):
 def stage(lake: Lake, rows: DataFrame, table: str, run: str) -> list[StagedFiles]:
     """Writes rows into the staging folder of a run, reads the files back, and counts their rows."""
     folder = f"{STAGING}/{run}/{table}"
-    shaped = rows.select(*(F.col(field.name).cast(field.dataType) for field in SCHEMAS[table].fields))
+    shaped = rows.select(
+        *(F.col(field.name).cast(field.dataType) for field in SCHEMAS[table].fields if field.name in rows.columns)
+    )
     parts = shaped.withColumn("date", day(F.col(DAYS.get(table, "hour")))).withColumn("label", label(F.col("queue")))
     # Otherwise every task sorts its rows by day and queue first.
     rows.sparkSession.conf.set(CONCURRENT_FILES, 32)

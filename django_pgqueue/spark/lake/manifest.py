@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 FORMAT = "pgqueue-lake"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+PLAIN_SCHEMA_VERSION = 1
+"""Of a lake that has all columns, without masks: releases that know no others may go on with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class DataFile:
 class Manifest:
     version: int
     lake_id: str
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = PLAIN_SCHEMA_VERSION
     source: str | None = None
     """The database that the attempts come from: the cluster's identifier and the database's name."""
     position: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.lake import Lake
 from django_pgqueue.spark.lake.schema import SCHEMAS
 
@@ -39,7 +40,7 @@ def read_lake(
 
 
 def read_files(lake: Lake, table: str, files: list[DataFile]) -> DataFrame:
-    schema = SCHEMAS[table]
+    schema = KeptColumns.of(lake.manifest()).schema() if table == "attempts" else SCHEMAS[table]
     if not files:
         return lake.spark.createDataFrame([], schema)
     return lake.spark.read.schema(schema).parquet(*(lake.files.url(file.path) for file in files))

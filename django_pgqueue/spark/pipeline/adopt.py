@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.pipeline.export import check as check_options
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import writing
 from django_pgqueue.spark.source import registered
@@ -51,6 +52,7 @@ def adopt(
     Raises a LakeError when the two have no attempt in common, or different attempts with one id.
     """
     progress, options = progress or Quiet(), options or {}
+    check_options(options)
     lake = Lake.open(spark, path)
     with writing(lake, options) as origin:
         before, horizon = lake.manifest(), origin.horizon()

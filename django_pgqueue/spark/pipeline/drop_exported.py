@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
@@ -30,6 +31,12 @@ PARTITIONS = """
     where i.inhparent = 'pgqueue_attempt'::regclass and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
     order by 1
 """
+UNREAD = """
+    select l.location, count(*)
+    from pgqueue_lake l join pgqueue_attempt a on a.transaction_id >= l.position
+    where l.id <> %s and a.finished_at >= %s and a.finished_at < %s
+    group by l.id, l.location order by l.location
+"""
 TODAY = "select (now() at time zone 'UTC')::date"
 
 
@@ -48,16 +55,22 @@ def drop_exported(
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Dropped:
-    """Drops the partitions of the history that are older than ``keep_days`` whole days, if the lake has all their rows.
+    """Drops the partitions of the history that are older than ``keep_days`` whole days, if the lake has all their rows,
+    and each other lake that PostgreSQL knows has read them.
 
     Results of jobs, and failed messages to enqueue again, come from the history: keep the days that people may need.
     """
     progress = progress or Quiet()
     lake = Lake.open(spark, path)
+    manifest = lake.manifest()
+    KeptColumns.of(manifest).require(ATTEMPTS.fieldNames(), "--drop-exported")
     dropped, kept = [], {}
     with database.connect(database.writing(PipelineOptions.of(options or {}))) as connection:
         for day in old_days(connection, keep_days):
             progress.step(f"comparing {day}")
+            if (unread := unread_by_others(connection, manifest.lake_id, day)) is not None:
+                kept[day] = unread
+                continue
             copied = fingerprint(lake, day)
             try:
                 done = connection.execute("select pgqueue_attempt_drop(%s, %s)", (day, copied)).fetchone()
@@ -77,6 +90,15 @@ def old_days(connection: psycopg.Connection, keep_days: int) -> list[dt.date]:
     today = connection.execute(TODAY).fetchone()
     oldest_kept = today[0] - dt.timedelta(days=keep_days) if today else dt.date.min
     return [day for (day,) in connection.execute(PARTITIONS).fetchall() if day < oldest_kept]
+
+
+def unread_by_others(connection: psycopg.Connection, lake_id: str, day: dt.date) -> str | None:
+    """Returns which other lake has not read all attempts of the day; None: there is none."""
+    begin = dt.datetime.combine(day, dt.time(), dt.UTC)
+    row = connection.execute(UNREAD, (lake_id, begin, begin + dt.timedelta(days=1))).fetchone()
+    if row is None:
+        return None
+    return f"the lake {row[0]} has not read {row[1]:,} attempts of it: export to that lake first, or forget it"
 
 
 def fingerprint(lake: Lake, day: dt.date) -> str:

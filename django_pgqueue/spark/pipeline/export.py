@@ -15,12 +15,13 @@ from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.files import LocalFiles
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.known_position import KnownPosition
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.schema import ATTEMPTS
+from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ USABLE = frozenset(
     {
         *("credentials", "replica_variable", "url", "url_variable"),
         *("max_connections", "max_rows_per_batch", "num_partitions", "to_transaction"),
+        *("columns", "mask", "mask_key_variable"),
     }
 )
 
@@ -91,15 +93,16 @@ def export(
 
 
 def check(options: Mapping[str, str]) -> None:
-    """Refuses options that would leave out rows or columns: the position of a lake says that it has all of them."""
+    """Refuses options that would leave out rows: the position of a lake says that it has all of them."""
     parsed = PipelineOptions.of(options)
     for field in fields(parsed):
         if field.name not in USABLE and getattr(parsed, field.name) != field.default:
             message = (
-                f"Option {camel_case(field.name)} cannot be used by export and follow: a lake has all attempts, with "
-                "all columns. Leave the option out, and select rows and columns when you read the lake (read_lake)."
+                f"Option {camel_case(field.name)} cannot be used by export and follow: a lake has all attempts. Leave "
+                "the option out, and select rows when you read the lake (read_lake)."
             )
             raise InvalidOption(message)
+    KeptColumns.asked(parsed)
 
 
 class Run:
@@ -119,6 +122,7 @@ class Run:
         self.told = ""
         manifest = lake.manifest()
         origin.next_position(manifest)
+        self.columns = KeptColumns.decided(manifest, PipelineOptions.of(options))
         self._notice(manifest, self.known.begin(position_of(manifest)))
 
     def next_end(self) -> int:
@@ -133,20 +137,22 @@ class Run:
         """
         before, run = self.lake.manifest(), run_name()
         start = position_of(before)
+        cut = {**self.options, **self.columns.options(), "fromTransaction": str(start), "toTransaction": str(end)}
         self.progress.step("reading the history")
-        staged = patiently(lambda: gathered(self.lake, self.options, start, end, run), self.progress)
+        staged = patiently(lambda: gathered(self.lake, cut, run), self.progress)
         verify(self.origin, staged, start, end)
         self.progress.step("making it visible")
         files = publish(self.lake, staged)
+        recorded, missed = self.columns.changes(), self.missed.attempts if self.missed else 0
+        notes = {"missed": max(before.notes.get("missed", 0), missed)} if missed else {}
         after = self.lake.commit(
             before,
             written_by=self.written_by,
             position=str(end),
             source=self.origin.identity(),
             tables=before.with_files("attempts", files),
-            notes={**before.notes, "missed": max(before.notes.get("missed", 0), self.missed.attempts)}
-            if self.missed
-            else before.notes,
+            schema_version=recorded["schema_version"],
+            notes={**before.notes, **recorded["notes"], **notes},
         )
         self._notice(after, self.known.move(end))
         clear(self.lake, run)
@@ -190,11 +196,11 @@ def run_name() -> str:
     return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
 
 
-def gathered(lake: Lake, options: Mapping[str, str], start: int, end: int, run: str) -> list[StagedFiles]:
-    """Stages the rows that the transactions from ``start`` until before ``end`` have written."""
-    cut = {**options, "fromTransaction": str(start), "toTransaction": str(end)}
+def gathered(lake: Lake, cut: Mapping[str, str], run: str) -> list[StagedFiles]:
+    """Stages the rows and columns that the options ``cut`` say."""
     if isinstance(lake.files, LocalFiles):
-        return fill(lake, PgQueueReader(PipelineOptions.of(cut), ATTEMPTS), run)
+        options = PipelineOptions.of(cut)
+        return fill(lake, PgQueueReader(options, chosen("attempts", options.columns)), run)
     return stage(lake, registered(lake.spark).read.format("pgqueue").options(**cut).load(), "attempts", run)
 
 

@@ -10,9 +10,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark import database
-from django_pgqueue.spark.lake import LakeError, read_lake
+from django_pgqueue.spark.lake import Lake, LakeError, read_lake
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 PREVIEWED = 10
 REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
+COPIED = ("content", "headers", "task", "channel")
+"""Columns that a message is made of, and that a lake may lack or have as masks."""
 TASKS = 8
 """Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
@@ -63,6 +67,8 @@ def replay(
     """
     progress = progress or Quiet()
     progress.step("selecting")
+    same_environment(spark, PipelineOptions.of(options or {}))
+    KeptColumns.of(Lake.open(spark, path).manifest()).require(COPIED, "A replay")
     found = selected(read_lake(spark, path, since=since, until=until), where)
     every = sorted(row["message_id"] for row in found.select("message_id").collect())
     name = f"replay {again}".strip()

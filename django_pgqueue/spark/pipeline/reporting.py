@@ -12,10 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.data_files import clear, publish, stage
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.export import run_name
+from django_pgqueue.spark.pipeline.export import check, run_name
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import writing
 from django_pgqueue.spark.report import errors_by_hour, hours, queues_by_hour
@@ -23,7 +24,7 @@ from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from psycopg import Cursor
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.progress import Progress
 
 TABLES = ("report_hour", "report_queue", "report_error")
+WAITING = ("queue", "task", "channel", "created_at", "dequeue_at", "locked_at")
 DAYS_AGAIN = 1
 """A report without ``since`` begins this many days before the end of the last one, whose last day was not over."""
 
@@ -60,14 +62,16 @@ def report(
     attempt should start after it was due.
     """
     progress, options = progress or Quiet(), options or {}
+    check(options)
     lake = Lake.open(spark, path)
     with writing(lake, options):
         before = lake.manifest()
+        masked = KeptColumns.decided(before, PipelineOptions.of(options)).masked
         since, until = period(before, since, until)
         begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
         progress.step(f"reporting {since} to {until}")
         attempts = read_files(lake, "attempts", before.files("attempts", since=since))
-        waiting = waiting_messages(spark, options).persist()  # read once: all tables are about the same moment
+        waiting = waiting_messages(spark, options, masked).persist()  # read once: all tables are about the same moment
         limits = {"since": begin, "until": end}
         frames = {
             "report_hour": hours(attempts, waiting=waiting, targets=targets, **limits),
@@ -100,12 +104,12 @@ def midnight(day: dt.date) -> dt.datetime:
     return dt.datetime.combine(day, dt.time(), dt.UTC)
 
 
-def waiting_messages(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Returns the messages that have not ended, with the column names of attempts."""
-    messages = registered(spark).read.format("pgqueue").options(**{**options, "table": "messages"}).load()
-    return messages.select(
-        "queue", "task", "channel", "created_at", "dequeue_at", F.col("locked_at").alias("started_at")
-    )
+def waiting_messages(spark: SparkSession, options: Mapping[str, str], masked: Sequence[str]) -> DataFrame:
+    """Returns the messages that have not ended, with the column names of attempts, and with the masks of the lake."""
+    mask = ",".join(name for name in masked if name in WAITING)
+    read = {**options, "table": "messages", "columns": ",".join(WAITING), "mask": mask}
+    messages = registered(spark).read.format("pgqueue").options(**read).load()
+    return messages.withColumnRenamed("locked_at", "started_at")
 
 
 def keep(

@@ -12,7 +12,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.session import same_database
+from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.snapshot import BY_INDEX
 
 if TYPE_CHECKING:
@@ -120,8 +120,7 @@ def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
     the manifest decides, which only one of two runs can make.
     """
     parsed = PipelineOptions.of(options)
-    if parsed.credentials is None and parsed.url is None:
-        same_database(lake.spark, parsed.replica_variable or parsed.url_variable)
+    same_environment(lake.spark, parsed)
     with database.connect(database.reading(parsed)) as connection:
         lock = f"pgqueue_lake {lake.manifest().lake_id}"
         taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()

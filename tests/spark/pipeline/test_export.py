@@ -144,9 +144,9 @@ def test_a_missing_lake_is_an_error_for_readers(spark: SparkSession, lake: Path)
 def test_a_schema_from_a_newer_version_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
     Lake.open_or_make(spark, lake)
     manifest = lake / "_pgqueue/manifests/000000000000.json"
-    manifest.write_text(manifest.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    manifest.write_text(manifest.read_text().replace('"schema_version": 1', '"schema_version": 3'))
     for use in (lambda: read_lake(spark, lake), lambda: export(spark, lake, options=options)):
-        with pytest.raises(NewerLake, match="schema version 2"):
+        with pytest.raises(NewerLake, match="schema version 3"):
             use()
 
 
@@ -204,6 +204,10 @@ def test_days_that_the_lake_has_are_dropped_and_others_stay(
     assert len(session.history()) == 2
     settled(session)
     export(spark, lake, options=options)
+    session.rows("select pgqueue_lake_move('other', 's3a://other', 0)")
+    kept = drop_exported(spark, lake, keep_days=30, options=options).kept.values()
+    assert [*kept] == ["the lake s3a://other has not read 2 attempts of it: export to that lake first, or forget it"]
+    assert forget("other", options) == 1
     assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY + dt.timedelta(days=1),)
     assert len(ids(spark, lake)) == 3
 

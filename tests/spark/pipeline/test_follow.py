@@ -78,7 +78,6 @@ def test_an_export_stops_where_it_is_told_to(
     ("option", "value"),
     [
         ("where", "status = 'failed'"),
-        ("columns", "id"),
         ("table", "messages"),
         ("finishedFrom", "2026-11-01T00:00:00+00:00"),
         ("finishedTo", "2026-11-01T00:00:00+00:00"),

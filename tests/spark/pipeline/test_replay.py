@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_pgqueue.management.commands.qpipeline import VARIABLE
+from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.lake import LakeError
 from django_pgqueue.spark.pipeline import export, replay
 from tests.spark.pipeline.conftest import settled
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 FAILED = "status = 'failed' and error_class = 'E'"
 
 
-def fail_one(session: Session, n: int, **more: Any) -> int:
+def fail_one(session: Session, n: int | str, **more: Any) -> int:
     message_id = session.create({"args": [n], "kwargs": {}}, **more)
     held = session.take(queues=[more.get("queue", "default")], tasks="task" in more)
     session.value("pgqueue_message_fail", **token(held), error={"class": "E", "message": "no"})
@@ -33,7 +35,7 @@ def fail_one(session: Session, n: int, **more: Any) -> int:
 
 
 def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
     old = [
@@ -44,6 +46,11 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     session.value("pgqueue_message_complete", **token(session.take()))
     settled(session)
     export(spark, lake, options=options)
+
+    with monkeypatch.context() as changed:
+        changed.setenv(VARIABLE, "postgresql://me@elsewhere/shop")
+        with pytest.raises(SparkQueueError, match=f"{VARIABLE} has changed after Spark had started"):
+            replay(spark, lake, FAILED, options=options)
 
     seen = replay(spark, lake, FAILED, dry_run=True, options=options)
     assert [seen.messages, seen.enqueued, session.messages()] == [2, False, []]

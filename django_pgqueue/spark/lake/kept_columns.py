@@ -1,0 +1,112 @@
+"""The columns of the history that a lake has, and those that it has as masks: personal data may stay out of it.
+
+The first export decides.  The manifest records it, so that later runs add the same columns, and each step of the
+pipeline knows what it can do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark import mask, schema as schemas
+from django_pgqueue.spark.errors import InvalidOption
+from django_pgqueue.spark.lake.errors import LakeError
+from django_pgqueue.spark.lake.manifest import PLAIN_SCHEMA_VERSION, SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql.types import StructType
+
+    from django_pgqueue.spark.lake.manifest import Manifest
+    from django_pgqueue.spark.options import PipelineOptions
+
+ALL = tuple(schemas.ATTEMPTS.fieldNames())
+SPARE = ("unique_key", "error_message", "traceback", "result", "content", "headers")
+"""Columns that a lake and its reports can do without."""
+NEEDED = tuple(name for name in ALL if name not in SPARE)
+MASKABLE = ("channel", "task", "worker", "error_class", *SPARE)
+NOTE = "columns"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptColumns:
+    names: tuple[str, ...] = ALL
+    masked: tuple[str, ...] = ()
+    key_id: str | None = None
+    """Tells the key of the masks from others."""
+
+    @classmethod
+    def asked(cls, options: PipelineOptions) -> KeptColumns:
+        """Returns what the options say; raises an error for what a lake cannot do without."""
+        kept = tuple(name for name in ALL if not options.columns or name in options.columns)
+        if lacking := [name for name in NEEDED if name not in kept]:
+            message = (
+                f"Option columns: a lake and its reports need {', '.join(lacking)} too. Only {', '.join(SPARE)} can be "
+                f"left out: columns={','.join(name for name in ALL if name in NEEDED or name in options.columns)}"
+            )
+            raise InvalidOption(message)
+        if wrong := [name for name in options.mask if name not in MASKABLE or name not in kept]:
+            reason = "which a lake needs as it is" if wrong[0] in NEEDED else "which option columns leaves out"
+            message = f"Option mask has {wrong[0]}, {reason}. Masks can have {', '.join(MASKABLE)}."
+            raise InvalidOption(message)
+        masked = tuple(name for name in ALL if name in options.mask)
+        return cls(names=kept, masked=masked, key_id=mask.key_id(mask.key(options)) if masked else None)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> KeptColumns:
+        note = manifest.notes.get(NOTE)
+        if note is None:
+            return cls()
+        return cls(names=tuple(note["names"]), masked=tuple(note["masked"]), key_id=note["key_id"])
+
+    @classmethod
+    def decided(cls, manifest: Manifest, options: PipelineOptions) -> KeptColumns:
+        """Returns what this lake has; before its first export, what the options say."""
+        if manifest.position is None:
+            return cls.asked(options)
+        known = cls.of(manifest)
+        if (options.columns or options.mask) and known.without_key() != cls.asked(options).without_key():
+            message = (
+                f"The lake has {known}, and options columns and mask say {cls.asked(options)}. Leave the options out, "
+                "or export into another folder: files that were written before would stay as they are."
+            )
+            raise LakeError(message)
+        if known.masked and mask.key_id(mask.key(options)) != known.key_id:
+            message = (
+                f"{options.mask_key_variable} has another key than the one that the lake was masked with: equal values "
+                "would get different masks. Set the former key, or export into another folder."
+            )
+            raise LakeError(message)
+        return known
+
+    def without_key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self.names, self.masked
+
+    def changes(self) -> dict[str, Any]:
+        """Returns what a manifest records: nothing if the lake has all columns as they are, which any release reads."""
+        if self == KeptColumns():
+            return {"schema_version": PLAIN_SCHEMA_VERSION, "notes": {}}
+        note = {"names": list(self.names), "masked": list(self.masked), "key_id": self.key_id}
+        return {"schema_version": SCHEMA_VERSION, "notes": {NOTE: note}}
+
+    def options(self) -> dict[str, str]:
+        """Returns the options of a read of these columns."""
+        return {"columns": ",".join(self.names), "mask": ",".join(self.masked)}
+
+    def schema(self) -> StructType:
+        return schemas.chosen("attempts", self.names)
+
+    def require(self, names: Sequence[str], purpose: str) -> None:
+        """Raises an error if one of the columns is not here, or is only a mask."""
+        for name in names:
+            if name not in self.names or name in self.masked:
+                state = "has only masks of" if name in self.masked else "was exported without"
+                message = f"{purpose} needs the column {name}, and this lake {state} it (options columns and mask)."
+                raise LakeError(message)
+
+    def __str__(self) -> str:
+        absent = [name for name in ALL if name not in self.names]
+        words = f"all columns but {', '.join(absent)}" if absent else "all columns"
+        return f"{words}, with masks in {', '.join(self.masked)}" if self.masked else words
