@@ -47,10 +47,12 @@ class Clock:
         await sync_to_async(self.__exit__)()
 
     def move_to(self, at: dt.datetime) -> None:
+        """Stops the clock at this time."""
         _set(self.database, str(to_epoch_ms(at)))
         self.at = at
 
     def advance(self, by: dt.timedelta) -> None:
+        """Moves the clock on."""
         self.move_to(self.at + by)
 
     async def amove_to(self, at: dt.datetime) -> None:
