@@ -257,7 +257,8 @@ alter table pgqueue_attempt
 -- kind says what it is: step, atomic, enqueue, sleep, event, approval.  status says what happened:
 --   began    a step with recovery="manual" is about to run its function
 --   failed   its function raised: error has the reason, and the step runs again in the next attempt
---   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never
+--   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never;
+--            result is the event that it waits for, where its name is not that of the step
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
 -- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
@@ -4800,8 +4801,8 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, approvals of ended messages, and budgets and children of ended
--- messages, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first.  Deletes events of those days, decisions of ended messages, and of ended messages, however
+-- young, what nobody can decide any more, budgets and children, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since.
 -- One worker does this at a time; the others return 0.
 declare
@@ -4863,7 +4864,8 @@ begin
                 select m.awaited_event from pgqueue_message m
                 where m.suspended_attempt is not null and m.awaited_event is not null
                 union
-                select case s.kind when 'approval' then format('pgqueue:approval:%s:%s', s.message_id, s.name) else s.name end
+                select case s.kind when 'approval' then format('pgqueue:approval:%s:%s', s.message_id, s.name)
+                                   else coalesce(s.result #>> '{}', s.name) end
                 from pgqueue_message m
                 join pgqueue_step s on s.message_id = m.id
                 where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line)
@@ -4887,6 +4889,13 @@ begin
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
     end if;
+    delete from pgqueue_approval a
+    where a.ctid = any (array(
+        select o.ctid from pgqueue_approval o
+        where o.decided_at is null and not exists (select from pgqueue_message m where m.id = o.message_id)
+        limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    v_changed := v_changed + v_rows;
     delete from pgqueue_budget b
     where b.ctid = any (array(
         select o.ctid from pgqueue_budget o
@@ -4926,8 +4935,10 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         it is ready as soon as this event has been emitted
---   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after
+--   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
+--   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
+--                   not be one of them
 --   p_permission, p_details  for an approval: who may decide, and what that person is shown
 -- No emit is missed, in whichever order transactions commit: the emitter leaves a row in pgqueue_ended, and so does this
 -- function.  Who takes such a row has a snapshot in which its writer has committed.  If that writer has emitted, all that
@@ -4943,6 +4954,11 @@ declare
     v_until bigint := coalesce(p_until, 9223372036854775807);
     v_ids bigint[];
 begin
+    if p_id = any (p_after_ids) then
+        raise exception 'message % would wait for itself', p_id
+            using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
+    end if;
+    p_name := coalesce(p_name, p_event);
     select m.* into v_message
     from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
@@ -4959,8 +4975,9 @@ begin
 
     if p_name is not null then
         insert into pgqueue_step (
-            message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name)
-        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name
+            message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
+        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+               case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s
             where s.message_id = p_id and s.recorded_at >= v_message.created_at - interval '1 day'
@@ -5030,7 +5047,8 @@ as $$
 -- Emits an event, in the transaction of the caller: durable tasks that wait for it, and those that ask for it later,
 -- go on with its payload.  The first emit of a name counts.  Returns emitted; repeated, if it had been emitted with this
 -- payload before; or different, if it had been emitted with another one, which stays.
--- p_payload must not be null, which is what a task gets that has waited for too long.
+-- p_payload must not be null, which is what a task gets that has waited for too long, and must be what Python reads:
+-- integers of up to 4300 digits, up to 1000 levels of lists and objects.
 begin
     if p_name is null or p_name = '' or octet_length(p_name) > 255 then
         raise exception 'the name of an event has % bytes', coalesce(octet_length(p_name), 0)
@@ -5047,6 +5065,13 @@ begin
     end if;
     if pgqueue_message_is_large(p_payload) then
         p_payload := pgqueue_message_readable(p_payload, 'payload');
+    end if;
+    if jsonb_path_exists(p_payload, 'strict $.** ? (@.type() == "number" && (@ >= 1e4300 || @ <= -1e4300))') then
+        raise exception 'the payload of the event % has a number of more than 4300 digits', p_name
+            using errcode = 'invalid_parameter_value', hint = 'Python does not read it. Emit it as text.';
+    elsif jsonb_path_exists(p_payload, 'strict $.**{1000}') then
+        raise exception 'the payload of the event % is nested more than 1000 levels deep', p_name
+            using errcode = 'invalid_parameter_value', hint = 'Python does not read it. Emit less.';
     end if;
     return pgqueue_event_put(p_name, p_payload);
 end
@@ -5072,11 +5097,22 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
+    if p_approved is null or p_by is null or p_by = '' then
+        raise exception 'a decision needs p_approved and p_by'
+            using errcode = 'invalid_parameter_value', hint = 'Pass true or false, and the name of who decides.';
+    elsif octet_length(p_comment) > 10000 then
+        raise exception 'the comment has % bytes', octet_length(p_comment)
+            using errcode = 'invalid_parameter_value', hint = 'It may have 10000.';
+    end if;
     select a.decided_at into v_decided_at from pgqueue_approval a
     where a.message_id = p_message_id and a.name = p_name
     for update;
-    if not found then
-        return 'unknown';
+    if not found then  -- pgqueue_step_maintain deletes what is open of an ended message
+        return case when exists (
+                        select from pgqueue_step s
+                        where s.message_id = p_message_id and s.name = p_name and s.kind = 'approval')
+                     and not exists (select from pgqueue_message m where m.id = p_message_id)
+                    then 'ended' else 'unknown' end;
     elsif v_decided_at is not null then
         return 'already';
     end if;
@@ -5134,8 +5170,9 @@ as $$
     -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
     -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
     select i.id,
-           coalesce(case when exists (select from pgqueue_message m where m.id = i.id) then 'waiting' end,
-                    c.status, a.status, 'unknown'),
+           case when c.message_id is null then 'unknown'
+                when exists (select from pgqueue_message m where m.id = i.id) then 'waiting'
+                else coalesce(c.status, a.status, 'unknown') end,
            coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
            coalesce(c.result, a.result)
     from unnest(p_ids) with ordinality as i (id, place)
@@ -5172,9 +5209,14 @@ as $$
 --   p_spent     what is spent in all
 -- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_budget.
 begin
-    if p_amount < 0 or p_amount = 'NaN' or p_limit = 'NaN' then
-        raise exception 'p_amount is %, and p_limit is %', p_amount, p_limit
-            using errcode = 'invalid_parameter_value', hint = 'They must be numbers, and p_amount not below 0.';
+    if num_nulls(p_amount, p_limit) > 0 or p_amount < 0 or greatest(abs(p_amount), abs(p_limit)) >= 1e30
+       or greatest(scale(p_amount), scale(p_limit)) > 30 then
+        raise exception 'p_amount is %, and p_limit is %', left(p_amount::text, 50), left(p_limit::text, 50)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'They must be numbers of up to 30 digits on each side of the point, and p_amount not below 0.';
+    elsif p_name is null or p_name = '' or octet_length(p_name) > 255 then
+        raise exception 'the name of a budget has % bytes', coalesce(octet_length(p_name), 0)
+            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
     end if;
     perform from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())

@@ -10,10 +10,15 @@ from django.db import connections
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import database_of
 from django_pgqueue.conf import APP_LABEL
+from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.values import names
+from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
+MAX_COMMENT_BYTES = 10_000
+"""As in pgqueue_approval_decide."""
 RUN = f"{APP_LABEL}.run_message"
 """The permission that decides where an approval names none."""
 
@@ -38,11 +43,22 @@ def decide(
 
     Returns "decided"; or, with nothing changed: "already", if there is a decision; "ended", if the job has ended or was
     asked to stop; "unknown", if it has not asked for this approval.  Raises PermissionDenied for a user without the
-    permission that the approval asks for.
+    permission that the approval asks for, and InvalidMessage for a comment of more than 10,000 bytes, or one that
+    PostgreSQL cannot store.
 
     >>> decide(result, "ship-abroad", approved=True, user=request.user)  # doctest: +SKIP
     """
     message_id = message if isinstance(message, int) else int(message.id)
+    if not 0 <= message_id < 2**63:
+        words = f"{message_id} is not the id of a message."
+        raise InvalidMessage(words)
+    names.name_of("approval", name)
+    if not names.is_text(comment) or len(comment.encode()) > MAX_COMMENT_BYTES:
+        words = (
+            f"The comment {quote(comment)} cannot be stored: it may have {MAX_COMMENT_BYTES:,} bytes in UTF-8, without "
+            "NUL and lone surrogates."
+        )
+        raise InvalidMessage(words)
     connection = connections[database_of(database)]
     if not user.has_perm(functions.approval_permission(connection, message_id, name) or RUN):
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."

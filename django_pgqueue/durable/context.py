@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from asgiref.sync import sync_to_async
 
 from django_pgqueue import functions
-from django_pgqueue.durable.children import EnqueuedChild, outcome_of
+from django_pgqueue.durable.children import EnqueuedChild, id_of, outcome_of
 from django_pgqueue.durable.decision import Decision, event_of
 from django_pgqueue.durable.events import event_name
 from django_pgqueue.exceptions import BudgetExceeded, InvalidStep, StepNotRepeated
@@ -21,6 +20,7 @@ from django_pgqueue.functions import Wait
 from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.values import content, names, times
 from django_pgqueue.values.limits import MAX_NAME_BYTES
+from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from django_pgqueue.durable.steps import Steps
 
 Recovery = Literal["repeat", "manual"]
+MAX_DIGITS = 30
+"""Limit of budgets, on each side of the point: as in pgqueue_budget_spend."""
 KEYS = uuid.UUID("6f1d3a8e-3c53-4d0c-9a0e-5f2f0c1b7a55")
 """Namespace of ``key``."""
 
@@ -180,7 +182,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         payload = functions.event_payload(self.steps.connection, event)
         if payload is not None:
             self.steps.record(name, payload, kind=wait.kind)
-            return json.loads(payload)
+            return content.read(payload, f"the payload of the event {event!r}")
         until = self.steps.until(name)
         if until is not None and self.steps.is_over(until):
             self.steps.record(name, "null", kind=wait.kind)
@@ -200,7 +202,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
         Raises ChildFailed for the first child that did not succeed.  ``return_exceptions``: it is in the list instead.
         """
-        ids = [child.id if isinstance(child, EnqueuedChild) else int(child) for child in children]
+        ids = [id_of(child) for child in children]
         self.steps.require_outside("gather")
         outcomes = functions.child_outcomes(self.steps.connection, self.message, ids) if ids else []
         waiting = tuple(outcome.id for outcome in outcomes if outcome.status == "waiting")
@@ -225,6 +227,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         Raises BudgetExceeded, and spends nothing, if that would be more than ``of``.
         """
         self.steps.require_open(name)
+        names.name_of("budget", name, InvalidStep)
         asked, limit = _decimal(amount, "amount"), _decimal(of, "of")
         if asked < 0:
             message = f"amount={amount!r} is below 0."
@@ -274,8 +277,9 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
 def _decimal(value: Any, what: str) -> Decimal:
     if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
-        found = Decimal(str(value))
-        if found.is_finite():
+        found = Decimal(value) if isinstance(value, int) else Decimal(str(value))
+        exponent = found.as_tuple().exponent
+        if isinstance(exponent, int) and found.adjusted() < MAX_DIGITS and exponent >= -MAX_DIGITS:
             return found
-    message = f"{what}={value!r} is not a number."
+    message = f"{what} is {quote(value)}: it must be a number of up to {MAX_DIGITS} digits on each side of the point."
     raise InvalidStep(message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -46,7 +45,7 @@ class Steps:
         max_bytes: int,
         clock: Callable[[], dt.datetime],
         has_ended: Callable[[], bool],
-        blocks: int | None,
+        blocks: int,
     ) -> None:
         self.message = message
         self.database = database
@@ -54,7 +53,7 @@ class Steps:
         self.clock = clock
         self.has_ended = has_ended
         self.blocks = blocks
-        """The number of open ``transaction.atomic()`` when the task began.  None: it is async, and has none."""
+        """The number of ``transaction.atomic()`` that are open around the task: none, but in a test."""
         self.interrupted: BaseException | None = None
         """The Suspension or AttemptLost that ends this attempt, whatever the task does with it."""
         self._used: set[str] = set()
@@ -88,7 +87,7 @@ class Steps:
         """Returns the recorded result of a step that is done."""
         record = self._of(name)["done"]
         text = functions.step_result(self.connection, self.message, name) if record.is_large else record.result
-        return None if text is None else json.loads(text)
+        return None if text is None else content.read(text, f"the result of the step {name!r}")
 
     def unended(self, name: str) -> int | None:
         """Returns the attempt in which a step with ``recovery="manual"`` began, if it did not end there."""
@@ -212,7 +211,7 @@ class Steps:
                 "or waits of its own. Call it behind the step."
             )
             raise InvalidStep(message)
-        if self.blocks is not None and len(self.connection.atomic_blocks) > self.blocks:
+        if len(self.connection.atomic_blocks) > self.blocks:
             message = (
                 f"{name!r} is inside of transaction.atomic(): a rollback would undo its record. Call it outside, or "
                 "put what belongs together into one step with atomic=True."

@@ -99,18 +99,32 @@ class Wait:
 
 
 WAKES_AT = """
-select min(m.dequeue_at) from pgqueue_message m
+select m.id, m.task, m.dequeue_at from pgqueue_message m
 where m.suspended_attempt = m.attempt and m.unlock_at is null and m.after_ids is null
   and m.dequeue_at between pgqueue_now() + 1 and 9223372036854775806
+  and m.queue = any (coalesce(cast(%(queues)s as text[]), array[m.queue]))
+  and not exists (select from pgqueue_queue q where q.name = m.queue and q.paused_at is not null)
+order by m.dequeue_at, m.id
+limit 1
 """
 
 
-def step_wakes_at(connection: Connection) -> int | None:
-    """Returns when the next sleep or time-out of a suspended message ends (epoch ms).  None: none waits for a time."""
+class Wakes(NamedTuple):
+    id: int
+    task: str | None
+    at: int
+    """Epoch ms."""
+
+
+def step_wakes_at(connection: Connection, queues: Sequence[str] | None = None) -> Wakes | None:
+    """Returns the suspended message of ``queues`` (None: of all) whose sleep or time-out ends next.
+
+    None: none waits for a time.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(WAKES_AT)
-        found: int | None = cursor.fetchone()[0]
-        return found
+        cursor.execute(WAKES_AT, {"queues": None if queues is None else list(queues)})
+        row = cursor.fetchone()
+        return None if row is None else Wakes(*row)
 
 
 SUSPEND = """

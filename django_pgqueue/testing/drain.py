@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from django.dispatch import Signal
 
 WORKER = "testing.drain"
+MAX_MOVES = 1_000
 
 
 class MovableClock(Protocol):
@@ -47,8 +48,9 @@ def drain(
     scheduled for later stay in the queue: move the ``clock``.
 
     ``clock``: that of ``with clock() as now``.  When nothing is ready, it moves to the end of the next sleep or
-    time-out of a durable task, until none of them waits for a time.  A task that waits for an event without a
-    time-out, or for a decision, stays suspended.
+    time-out of a durable task of ``queues``, until none of them waits for a time.  A task that waits for an event
+    without a time-out, or for a decision, stays suspended.  Raises PgQueueError when it has moved the clock 1,000
+    times: a task sleeps in an endless loop.  ``limit`` ends such a test sooner, without an error.
 
     >>> order = place_order()
     ... drain(["mail"])
@@ -61,6 +63,7 @@ def drain(
     registry.autodiscover()
     connection = connections[tasks.settings.database]
     finished: list[AnyTaskResult] = []
+    moves = 0
     while limit is None or len(finished) < limit:
         claimed = functions.message_dequeue(
             connection, queues=queues, lock_ms=tasks.settings.lock_ms, worker=WORKER, tasks=True
@@ -69,8 +72,14 @@ def drain(
         )
         if not claimed and functions.message_settle(connection):
             continue
-        if not claimed and clock is not None and (wakes_at := functions.step_wakes_at(connection)) is not None:
-            clock.move_to(EpochDateTime.from_ms(wakes_at))
+        if not claimed and clock is not None and (wakes := functions.step_wakes_at(connection, queues)) is not None:
+            if (moves := moves + 1) > MAX_MOVES:
+                message = (
+                    f"drain() has moved the clock {MAX_MOVES:,} times, to {EpochDateTime.from_ms(wakes.at)}, and "
+                    f"message {wakes.id} ({wakes.task}) sleeps again: pass limit=, or end the loop of this task."
+                )
+                raise PgQueueError(message)
+            clock.move_to(EpochDateTime.from_ms(wakes.at))
             continue
         if not claimed:
             break
@@ -122,6 +131,7 @@ class InsideTheTest(Execution):
         return False
 
     def call(self) -> Any:
+        self.blocks = len(connections[self.backend.settings.database].atomic_blocks)
         opened = [
             (connection, savepoint)
             for connection in connections.all(initialized_only=True)

@@ -60,6 +60,19 @@ def dump(normal: Any, *, max_bytes: int, what: str = "content") -> str:
     return text
 
 
+def read(text: str, what: str) -> Any:
+    """Returns the value of a JSON text.  Raises InvalidContent for one that SQL has written and Python does not read.
+
+    >>> read('{"order": 7}', "the payload")
+    {'order': 7}
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:  # an integer of more than 4 300 digits, or lists in lists in lists
+        message = f"{what} cannot be read: {error}. Whoever wrote it by SQL has to write numbers like that as text."
+        raise InvalidContent(message) from error
+
+
 def _stored_bytes(text: str, size: int) -> int:
     """Returns the largest size that PostgreSQL may print: a space behind commas and colons, and numbers in full."""
     return size + text.count(",") + text.count(":") + SMALL_NUMBER_BYTES * len(SMALL_NUMBER.findall(text))

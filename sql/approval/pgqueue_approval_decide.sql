@@ -19,11 +19,22 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
+    if p_approved is null or p_by is null or p_by = '' then
+        raise exception 'a decision needs p_approved and p_by'
+            using errcode = 'invalid_parameter_value', hint = 'Pass true or false, and the name of who decides.';
+    elsif octet_length(p_comment) > 10000 then
+        raise exception 'the comment has % bytes', octet_length(p_comment)
+            using errcode = 'invalid_parameter_value', hint = 'It may have 10000.';
+    end if;
     select a.decided_at into v_decided_at from pgqueue_approval a
     where a.message_id = p_message_id and a.name = p_name
     for update;
-    if not found then
-        return 'unknown';
+    if not found then  -- pgqueue_step_maintain deletes what is open of an ended message
+        return case when exists (
+                        select from pgqueue_step s
+                        where s.message_id = p_message_id and s.name = p_name and s.kind = 'approval')
+                     and not exists (select from pgqueue_message m where m.id = p_message_id)
+                    then 'ended' else 'unknown' end;
     elsif v_decided_at is not null then
         return 'already';
     end if;

@@ -21,9 +21,14 @@ as $$
 --   p_spent     what is spent in all
 -- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_budget.
 begin
-    if p_amount < 0 or p_amount = 'NaN' or p_limit = 'NaN' then
-        raise exception 'p_amount is %, and p_limit is %', p_amount, p_limit
-            using errcode = 'invalid_parameter_value', hint = 'They must be numbers, and p_amount not below 0.';
+    if num_nulls(p_amount, p_limit) > 0 or p_amount < 0 or greatest(abs(p_amount), abs(p_limit)) >= 1e30
+       or greatest(scale(p_amount), scale(p_limit)) > 30 then
+        raise exception 'p_amount is %, and p_limit is %', left(p_amount::text, 50), left(p_limit::text, 50)
+            using errcode = 'invalid_parameter_value',
+                  hint = 'They must be numbers of up to 30 digits on each side of the point, and p_amount not below 0.';
+    elsif p_name is null or p_name = '' or octet_length(p_name) > 255 then
+        raise exception 'the name of a budget has % bytes', coalesce(octet_length(p_name), 0)
+            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
     end if;
     perform from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())

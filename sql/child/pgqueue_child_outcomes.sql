@@ -10,8 +10,9 @@ as $$
     -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
     -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
     select i.id,
-           coalesce(case when exists (select from pgqueue_message m where m.id = i.id) then 'waiting' end,
-                    c.status, a.status, 'unknown'),
+           case when c.message_id is null then 'unknown'
+                when exists (select from pgqueue_message m where m.id = i.id) then 'waiting'
+                else coalesce(c.status, a.status, 'unknown') end,
            coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
            coalesce(c.result, a.result)
     from unnest(p_ids) with ordinality as i (id, place)

@@ -5,7 +5,8 @@ as $$
 -- Emits an event, in the transaction of the caller: durable tasks that wait for it, and those that ask for it later,
 -- go on with its payload.  The first emit of a name counts.  Returns emitted; repeated, if it had been emitted with this
 -- payload before; or different, if it had been emitted with another one, which stays.
--- p_payload must not be null, which is what a task gets that has waited for too long.
+-- p_payload must not be null, which is what a task gets that has waited for too long, and must be what Python reads:
+-- integers of up to 4300 digits, up to 1000 levels of lists and objects.
 begin
     if p_name is null or p_name = '' or octet_length(p_name) > 255 then
         raise exception 'the name of an event has % bytes', coalesce(octet_length(p_name), 0)
@@ -22,6 +23,13 @@ begin
     end if;
     if pgqueue_message_is_large(p_payload) then
         p_payload := pgqueue_message_readable(p_payload, 'payload');
+    end if;
+    if jsonb_path_exists(p_payload, 'strict $.** ? (@.type() == "number" && (@ >= 1e4300 || @ <= -1e4300))') then
+        raise exception 'the payload of the event % has a number of more than 4300 digits', p_name
+            using errcode = 'invalid_parameter_value', hint = 'Python does not read it. Emit it as text.';
+    elsif jsonb_path_exists(p_payload, 'strict $.**{1000}') then
+        raise exception 'the payload of the event % is nested more than 1000 levels deep', p_name
+            using errcode = 'invalid_parameter_value', hint = 'Python does not read it. Emit less.';
     end if;
     return pgqueue_event_put(p_name, p_payload);
 end

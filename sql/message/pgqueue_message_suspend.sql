@@ -23,8 +23,10 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         it is ready as soon as this event has been emitted
---   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after
+--   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
+--   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
+--                   not be one of them
 --   p_permission, p_details  for an approval: who may decide, and what that person is shown
 -- No emit is missed, in whichever order transactions commit: the emitter leaves a row in pgqueue_ended, and so does this
 -- function.  Who takes such a row has a snapshot in which its writer has committed.  If that writer has emitted, all that
@@ -40,6 +42,11 @@ declare
     v_until bigint := coalesce(p_until, 9223372036854775807);
     v_ids bigint[];
 begin
+    if p_id = any (p_after_ids) then
+        raise exception 'message % would wait for itself', p_id
+            using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
+    end if;
+    p_name := coalesce(p_name, p_event);
     select m.* into v_message
     from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
@@ -56,8 +63,9 @@ begin
 
     if p_name is not null then
         insert into pgqueue_step (
-            message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name)
-        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name
+            message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
+        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+               case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s
             where s.message_id = p_id and s.recorded_at >= v_message.created_at - interval '1 day'

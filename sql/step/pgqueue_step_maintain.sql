@@ -9,8 +9,8 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, approvals of ended messages, and budgets and children of ended
--- messages, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first.  Deletes events of those days, decisions of ended messages, and of ended messages, however
+-- young, what nobody can decide any more, budgets and children, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since.
 -- One worker does this at a time; the others return 0.
 declare
@@ -72,7 +72,8 @@ begin
                 select m.awaited_event from pgqueue_message m
                 where m.suspended_attempt is not null and m.awaited_event is not null
                 union
-                select case s.kind when 'approval' then format('pgqueue:approval:%s:%s', s.message_id, s.name) else s.name end
+                select case s.kind when 'approval' then format('pgqueue:approval:%s:%s', s.message_id, s.name)
+                                   else coalesce(s.result #>> '{}', s.name) end
                 from pgqueue_message m
                 join pgqueue_step s on s.message_id = m.id
                 where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line)
@@ -96,6 +97,13 @@ begin
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
     end if;
+    delete from pgqueue_approval a
+    where a.ctid = any (array(
+        select o.ctid from pgqueue_approval o
+        where o.decided_at is null and not exists (select from pgqueue_message m where m.id = o.message_id)
+        limit 10000 for update skip locked));
+    get diagnostics v_rows = row_count;
+    v_changed := v_changed + v_rows;
     delete from pgqueue_budget b
     where b.ctid = any (array(
         select o.ctid from pgqueue_budget o

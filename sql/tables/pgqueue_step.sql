@@ -2,7 +2,8 @@
 -- kind says what it is: step, atomic, enqueue, sleep, event, approval.  status says what happened:
 --   began    a step with recovery="manual" is about to run its function
 --   failed   its function raised: error has the reason, and the step runs again in the next attempt
---   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never
+--   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never;
+--            result is the event that it waits for, where its name is not that of the step
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
 -- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.

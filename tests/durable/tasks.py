@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group
+from django.db import transaction
 
 from django_pgqueue.durable import DurableContext, emit
 from django_pgqueue.exceptions import ChildFailed
@@ -127,6 +129,15 @@ async def in_an_event_loop(context: DurableContext, event: str) -> list[Any]:
     await context.asleep("a while", HOUR)
     payload = await context.await_for_event(event)
     return [first, second, payload, await context.acall(double, 4)]
+
+
+@task(durable=True)
+async def in_a_block_of_another_thread(context: DurableContext) -> None:
+    def block() -> None:
+        with transaction.atomic():
+            context.step("one", note, "one", atomic=True)
+
+    await sync_to_async(block)()
 
 
 @task(durable=True)

@@ -35,6 +35,19 @@ async def run() -> list[Any]:
     return value
 
 
+@async_to_sync
+async def in_a_block() -> Any:
+    result = await tasks.in_a_block_of_another_thread.aenqueue()
+    await adrain()
+    await result.arefresh()
+    return result.errors[0].traceback
+
+
+def test_a_step_in_a_transaction_that_an_async_task_has_opened_in_a_thread_is_refused() -> None:
+    assert "'one' is inside of transaction.atomic()" in in_a_block()
+    assert tasks.calls == []
+
+
 def test_an_async_task_has_steps_sleeps_events_and_children() -> None:
     first, second, payload, doubled = run()
     assert (first, payload, doubled) == ("ONE", 7, 8)

@@ -7,6 +7,7 @@ from django.contrib.auth.models import Permission, User
 from django.core.exceptions import PermissionDenied
 
 from django_pgqueue.durable import decide
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Approval
 from django_pgqueue.testing import drain
 from tests.durable import tasks
@@ -35,6 +36,19 @@ def test_a_user_without_the_permission_decides_nothing(to: str | None) -> None:
     drain()
     with pytest.raises(PermissionDenied, match="ada may not decide 'ship-abroad'"):
         decide(result, "ship-abroad", approved=True, user=user_with("add_group"))
+    assert Approval.objects.get().decided_at is None
+
+
+@pytest.mark.parametrize("comment", ["a\0b", "\ud800", "é" * 5001], ids=["NUL", "surrogate", "too long"])
+def test_a_comment_that_cannot_be_stored_is_refused_in_python(comment: str) -> None:
+    result = tasks.asks.enqueue(to="auth.view_group")
+    drain()
+    user = user_with("view_group")
+    with pytest.raises(InvalidMessage, match="cannot be stored: it may have 10,000 bytes"):
+        decide(result, "ship-abroad", approved=True, user=user, comment=comment)
+    for message, name in ((2**63, "ship-abroad"), (int(result.id), "a\0b")):
+        with pytest.raises(InvalidMessage):
+            decide(message, name, approved=True, user=user)
     assert Approval.objects.get().decided_at is None
 
 

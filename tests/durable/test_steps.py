@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -168,7 +169,15 @@ MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
         "leave recovery='manual' out",
     ),
     "recovery": (lambda c: c.step("one", tasks.note, "one", recovery=NEVER), "must be 'repeat' or 'manual'"),
-    "no number": (lambda c: c.spend("tokens", float("nan"), of=3), "amount=nan is not a number"),
+    "no number": (lambda c: c.spend("tokens", float("nan"), of=3), "amount is nan: it must be a number"),
+    "an amount that is too large": (
+        lambda c: c.spend("tokens", Decimal("1e400000"), of=3),
+        "amount is Decimal('1E+400000'): it must be a number of up to 30 digits",
+    ),
+    "a budget without a name": (lambda c: c.spend("a\0", 1, of=3), "cannot be the name of a budget"),
+    "no id": (lambda c: c.gather([2**63]), "9223372036854775808 is no child: pass what task.enqueue_in"),
+    "no child": (lambda c: c.gather(["seven"]), "'seven' is no child"),
+    "itself": (lambda c: c.gather([c.message.id]), "is no child of the message"),
 }
 
 

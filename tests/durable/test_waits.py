@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import importlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import transaction
+from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue.durable import emit
-from django_pgqueue.exceptions import EventConflict, InvalidContent, InvalidMessage
+from django_pgqueue.exceptions import EventConflict, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.models import Attempt, Message, Step
 from django_pgqueue.testing import clock, drain
 from tests.durable import tasks
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.django_db
+drain_module = importlib.import_module("django_pgqueue.testing.drain")
 NOON = dt.datetime(2030, 6, 1, 12, tzinfo=dt.UTC)
 
 
@@ -63,6 +66,38 @@ def test_drain_runs_through_sleeps_and_time_outs_with_the_clock() -> None:
     for result, expected in ((sleepy, "AFTER"), (late, "TOO LATE")):
         result.refresh()
         assert result.return_value == expected
+
+
+def test_the_clock_moves_for_the_queues_that_are_drained_and_not_for_ever() -> None:
+    with clock(NOON) as now:
+        tasks.sleepy.using(queue_name="other").enqueue()
+        drain()
+        assert drain(["default"], clock=now) == []
+        assert now.at == NOON
+        tasks.CODE["code"] = lambda context: [context.sleep(f"nap-{n}", tasks.HOUR) for n in itertools.count()]
+        result = tasks.run_code.enqueue("code")
+        assert len(drain(["default"], clock=now, limit=3)) == 3
+        drain_module.MAX_MOVES, kept = 5, drain_module.MAX_MOVES
+        try:
+            with pytest.raises(PgQueueError, match=rf"has moved the clock 5 times, to .*, and message {result.id} "):
+                drain(["default"], clock=now)
+        finally:
+            drain_module.MAX_MOVES = kept
+
+
+def test_an_event_that_python_does_not_read_is_refused_in_sql_and_told_by_the_reader() -> None:
+    with connection.cursor() as cursor:
+        for payload in ("9" * 4301, "[1, -1e4300]", "[" * 1001 + "]" * 1001):
+            with pytest.raises(DatabaseError, match=r"digits|nested"), transaction.atomic():
+                cursor.execute("select pgqueue_event_emit('big', %s::jsonb)", [payload])
+        cursor.execute("select pgqueue_event_emit('big', %s::jsonb)", ["9" * 4300])
+        cursor.execute("select pgqueue_event_put('bigger', %s::jsonb)", ["9" * 4301])
+    read, unread = tasks.waiting.enqueue("big"), tasks.waiting.enqueue("bigger")
+    drain()
+    read.refresh()
+    unread.refresh()
+    assert read.return_value == 10**4300 - 1
+    assert "the payload of the event 'bigger' cannot be read: Exceeds the limit" in unread.errors[0].traceback
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -14,6 +14,7 @@ from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.durable import decide
 from django_pgqueue.durable.approvals import RUN
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.monitoring.overview.capped import Capped
 
 if TYPE_CHECKING:
@@ -126,6 +127,9 @@ def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
             comment=comment,
             database=alias(),
         )
+    except InvalidMessage:
+        model_admin.message_user(request, TOLD["unknown"], messages.ERROR)
+        return
     except PermissionDenied:
         model_admin.message_user(request, "You have no permission to decide this.", messages.ERROR)
         return

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, connections
+from django.db import DatabaseError
 
 from django_pgqueue.backend import results, signals
 from django_pgqueue.backend.lazy_result import know
@@ -74,6 +74,7 @@ class Execution:
     __slots__ = (
         "args",
         "backend",
+        "blocks",
         "clock",
         "earlier",
         "errors",
@@ -112,6 +113,8 @@ class Execution:
         self.is_lost = False
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
+        self.blocks = 0
+        """The number of ``transaction.atomic()`` that are open around the task, on the connection of its steps."""
         self.steps: Steps | None = None
         """Those of a durable task, from its begin on."""
 
@@ -334,15 +337,13 @@ class Execution:
         return [PgQueueContext(**given), *args]
 
     def _steps(self) -> Steps:
-        database = self.backend.settings.database
-        is_async = registry.is_async(self.message.task or "")
         return Steps(
             self.message,
-            database=database,
+            database=self.backend.settings.database,
             max_bytes=self.backend.settings.max_content_bytes,
             clock=self.clock,
             has_ended=lambda: self.is_over,
-            blocks=None if is_async else len(connections[database].atomic_blocks),
+            blocks=self.blocks,
         )
 
     # How it ended

@@ -37,7 +37,8 @@ def test_a_late_worker_spends_nothing(session: Session) -> None:
     assert spend(session, held, 1, 10) == (False, None, None)
 
 
-def test_an_amount_below_zero_is_refused(session: Session) -> None:
+@pytest.mark.parametrize("amounts", [(-1, 10), (None, 1), (1, None), (10**30, 1), (1, -(10**30)), ("1e-31", 1)])
+def test_what_is_no_amount_is_refused(session: Session, amounts: tuple[Any, Any]) -> None:
     session.create(task="t")
-    with pytest.raises(psycopg.errors.InvalidParameterValue):
-        spend(session, session.take(tasks=True), -1, 10)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_amount is"):
+        spend(session, session.take(tasks=True), *amounts)

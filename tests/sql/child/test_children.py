@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.support.sessions import token
@@ -45,7 +46,7 @@ def outcomes(session: Session, parent_id: int, *ids: int) -> list[tuple[str, Any
 def test_the_outcome_of_a_child_is_that_of_its_last_attempt(session: Session) -> None:
     held, child = parent_and_child(session)
     other = session.create(task="other")
-    assert outcomes(session, held.id, child, other) == [("waiting", None), ("waiting", None)]
+    assert outcomes(session, held.id, child, other) == [("waiting", None), ("unknown", None)]
     for _ in range(2):
         taken = session.take(tasks=True)
         session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
@@ -69,6 +70,12 @@ def test_a_suspended_parent_is_ready_when_its_children_have_ended(session: Sessi
     assert taken.id == child
     session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker)
     assert session.take(tasks=True).id == held.id
+
+
+def test_a_message_does_not_wait_for_itself(session: Session) -> None:
+    held, _ = parent_and_child(session)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="would wait for itself"):
+        session.value("pgqueue_message_suspend", **token(held), after_ids=[held.id])
 
 
 # pgqueue_child_cancel: with their parent

@@ -138,12 +138,13 @@ def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Se
     assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
 
 
+@pytest.mark.parametrize("name", ["paid", "the payment"])
 @pytest.mark.parametrize("settled", [False, True], ids=["still waits", "is ready"])
-def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session, settled: bool) -> None:
+def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session, settled: bool, name: str) -> None:
     session = in_2023
     session.create(task="t")
     held = token(session.take(tasks=True))
-    session.value("pgqueue_message_suspend", **held, name="paid", kind="event", event="paid")
+    session.value("pgqueue_message_suspend", **held, name=name, kind="event", event="paid")
     session.value("pgqueue_event_emit", name="paid")
     session.value("pgqueue_event_emit", name="nobody waits")
     if settled:
@@ -155,10 +156,25 @@ def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session,
     if not settled:
         session.value("pgqueue_message_settle")
     held = token(session.take(tasks=True))
-    assert session.value("pgqueue_step_record", **held, name="paid", result={}, kind="event")
+    assert session.value("pgqueue_step_record", **held, name=name, result={}, kind="event")
     while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
         pass
     assert session.column("select name from pgqueue_event") == []
+
+
+def test_what_nobody_can_decide_any_more_is_deleted_at_once(in_2023: Session) -> None:
+    session = in_2023
+    for _ in range(2):
+        session.create(task="t")
+        held = session.take(tasks=True)
+        event = f"pgqueue:approval:{held.id}:ok"
+        session.value("pgqueue_message_suspend", **token(held), name="ok", kind="approval", event=event)
+    session.rows("select pgqueue_message_cancel(%s::bigint)", (held.id,))
+    while session.value("pgqueue_step_maintain", days_ahead=0):
+        pass
+    assert session.one("select array_agg(message_id <> %s) from pgqueue_approval", (held.id,)) == [True]
+    decided = session.value("pgqueue_approval_decide", message_id=held.id, name="ok", approved=True, by="ada")
+    assert decided == "ended"
 
 
 @pytest.mark.parametrize("days", [{"days_ahead": -1}, {"days_kept": -1}])
