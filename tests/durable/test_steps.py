@@ -144,6 +144,7 @@ def in_a_transaction(context: DurableContext) -> None:
 
 
 NEVER: Any = "never"
+SEVEN: Any = "seven"
 MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
     "twice": (
         lambda c: [c.step("one", tasks.note, "one") for _ in range(2)],
@@ -176,7 +177,7 @@ MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
     ),
     "a budget without a name": (lambda c: c.spend("a\0", 1, of=3), "cannot be the name of a budget"),
     "no id": (lambda c: c.gather([2**63]), "9223372036854775808 is no child: pass what task.enqueue_in"),
-    "no child": (lambda c: c.gather(["seven"]), "'seven' is no child"),
+    "no child": (lambda c: c.gather([SEVEN]), "'seven' is no child"),
     "itself": (lambda c: c.gather([c.message.id]), "is no child of the message"),
 }
 

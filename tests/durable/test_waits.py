@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import importlib
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.django_db
-drain_module = importlib.import_module("django_pgqueue.testing.drain")
 NOON = dt.datetime(2030, 6, 1, 12, tzinfo=dt.UTC)
 
 
@@ -68,7 +67,7 @@ def test_drain_runs_through_sleeps_and_time_outs_with_the_clock() -> None:
         assert result.return_value == expected
 
 
-def test_the_clock_moves_for_the_queues_that_are_drained_and_not_for_ever() -> None:
+def test_the_clock_moves_for_the_queues_that_are_drained_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     with clock(NOON) as now:
         tasks.sleepy.using(queue_name="other").enqueue()
         drain()
@@ -77,12 +76,9 @@ def test_the_clock_moves_for_the_queues_that_are_drained_and_not_for_ever() -> N
         tasks.CODE["code"] = lambda context: [context.sleep(f"nap-{n}", tasks.HOUR) for n in itertools.count()]
         result = tasks.run_code.enqueue("code")
         assert len(drain(["default"], clock=now, limit=3)) == 3
-        drain_module.MAX_MOVES, kept = 5, drain_module.MAX_MOVES
-        try:
-            with pytest.raises(PgQueueError, match=rf"has moved the clock 5 times, to .*, and message {result.id} "):
-                drain(["default"], clock=now)
-        finally:
-            drain_module.MAX_MOVES = kept
+        monkeypatch.setitem(vars(sys.modules[drain.__module__]), "MAX_MOVES", 5)
+        with pytest.raises(PgQueueError, match=rf"has moved the clock 5 times, to .*, and message {result.id} "):
+            drain(["default"], clock=now)
 
 
 def test_an_event_that_python_does_not_read_is_refused_in_sql_and_told_by_the_reader() -> None:
