@@ -103,7 +103,7 @@ MAX_UNLUCKY = 10
 """More failures than that are no accident of test runs that share a machine."""
 
 
-MAX_RUN_S = 3000
+MAX_RUN_S = 3600
 """A run that takes longer hangs: it ends with the stacks of its threads, so that one can see where."""
 
 MAX_REPEAT_S = 900

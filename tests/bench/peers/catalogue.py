@@ -33,7 +33,11 @@ PEERS = {
         Entry("django-tasks-db", "django_tasks_db", ("django-tasks-db", DRIVER), python=(3, 12)),
         Entry("django-ox", "django_ox", ("django-ox", DRIVER), python=(3, 12)),
         Entry("dj-queue", "dj_queue", ("dj-queue", DRIVER), python=(3, 12)),
+        Entry("django-qraft", "django_qraft", ("django-qraft", DRIVER), python=(3, 12)),
         Entry("awa", "awa", ("awa-pg",)),
+        Entry("absurd", "absurd", ("absurd-sdk",)),
+        Entry("DBOS", "dbos", ("dbos",)),
+        Entry("Huey", "huey", ("huey", DRIVER)),
         Entry("Celery", "celery", ("celery[redis]",), redis=True),
         Entry("Dramatiq", "dramatiq", ("dramatiq[redis]",), redis=True),
     )

@@ -16,8 +16,19 @@ APP, BACKEND, OPTIONS = {
         "dj_queue.backend.DjQueueBackend",
         {"workers": [{"queues": "*", "threads": 8, "processes": int(os.environ.get("PEER_PROCESSES", "1"))}]},
     ),
+    "qraft": ("qraft", "qraft.backend.QraftTaskBackend", {}),
 }[os.environ["PEER_APP"]]
-INSTALLED_APPS = [APP]
+INSTALLED_APPS = ["django_q", APP] if APP == "qraft" else [APP]
+Q_CLUSTER = {
+    "name": "default",
+    "workers": int(os.environ.get("PEER_PROCESSES", "1")),
+    "timeout": 60,
+    "retry": 90,
+    "orm": "default",
+    "broker_class": "qraft.brokers.QraftOrmBroker",
+    "log_level": "ERROR",
+}
+QRAFT_CLUSTER = {"threads": 1}
 TASKS = {"default": {"BACKEND": BACKEND, "QUEUES": ["default"], "OPTIONS": OPTIONS}}
 
 _credentials, _, _place = DATABASE_URL.partition("://")[2].rpartition("@")
