@@ -27,7 +27,10 @@ def noop(number: int) -> None:
 
 
 class Peer(Adapter):
-    configuration = f"--processes, --threads {THREADS} (as it comes), dramatiq_queue_prefetch={PREFETCH}; Redis as it comes (not durable)"
+    configuration = (
+        f"--processes, --threads {THREADS} (as it comes), dramatiq_queue_prefetch={PREFETCH}; Redis as it comes (not "
+        "durable)"
+    )
 
     def workers(self, processes: int) -> list[list[str]]:
         command = ["env", f"dramatiq_queue_prefetch={PREFETCH}", PYTHON, "-m", "dramatiq", "tests.bench.peers.dramatiq"]
