@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "pages"
-SIGNPOSTS = [ROOT / f"{name}.md" for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY", "UPGRADING")]
+SIGNPOSTS = [ROOT / f"{name}.md" for name in ("AGENTS", "CHANGELOG", "CONTRIBUTING", "SECURITY", "UPGRADING")]
 """Short files at the top, where readers and hosts look first.  They point into the pages, which have the content."""
 PAGES = [ROOT / "README.md", *SIGNPOSTS, *sorted(FOLDER.rglob("*.md"))]
 

@@ -1,10 +1,12 @@
-"""The database in which the documentation's blocks are run."""
+"""The database in which the documentation's blocks are run, and the built site."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +49,15 @@ def psql(test_database: str) -> Iterator[Psql]:
     with empty_database(test_database, "docs") as database:
         address = conninfo_to_dict(database)
         yield Psql(psql_program(), {names[key]: str(value) for key, value in address.items() if value})
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the built pages."""
+    if find_spec("properdocs") is None:
+        pytest.skip("needs the group docs: python -m pip install --group docs -e .")
+    folder = tmp_path_factory.mktemp("site")
+    command = ["-m", "properdocs", "build", "--strict", "-f", "docs/mkdocs.yml", "-d", str(folder)]
+    ended = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return folder

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from html.parser import HTMLParser
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import pytest
 import yaml
 
 from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the built pages."""
-    if find_spec("properdocs") is None:
-        pytest.skip("needs the group docs: python -m pip install --group docs -e .")
-    folder = tmp_path_factory.mktemp("site")
-    command = ["-m", "properdocs", "build", "--strict", "-f", "docs/mkdocs.yml", "-d", str(folder)]
-    ended = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    return folder
 
 
 class Assets(HTMLParser):
@@ -74,3 +58,12 @@ def test_an_old_address_leads_to_its_page(site: Path) -> None:
         assert f'id="{fragment}"' in (site / address).read_text() or not fragment, f"{old} leads to {new}"
         page = (site / old.partition("#")[0]).read_text()
         assert f'"{new}"' in page, f"{old} does not lead to {new}"
+
+
+def test_assistants_find_each_page_as_markdown(site: Path) -> None:
+    lines = (site / "llms.txt").read_text(encoding="utf-8").splitlines()
+    pages = [line.partition("](")[2].partition(")")[0] for line in lines if line.startswith("- ")]
+    numbered = {path.name for path in (ROOT / "docs/pages/about/decisions").glob("0*.md")}
+    there = {path.relative_to(ROOT / "docs/pages").as_posix() for path in (ROOT / "docs/pages").rglob("*.md")}
+    assert sorted(pages) == sorted(path for path in there if path.rpartition("/")[2] not in numbered)
+    assert [page for page in pages if not (site / page).is_file()] == []

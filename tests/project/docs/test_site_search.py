@@ -1,0 +1,90 @@
+"""The site in a browser, served from its built files: search, the button that copies, the pictures."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.fixtures import browser
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from selenium import webdriver
+
+pytestmark = [pytest.mark.browser, pytest.mark.once, pytest.mark.timeout(240)]
+
+chromium = browser.chromium
+EXPECTED = {
+    "retry": "guide/retries.html",
+    "celery": "about/comparison.html",
+    "cron": "guide/schedules.html",
+    "sentry": "operate/recipes.html",
+    "unknown task": "start/faq.html#unknown-task",
+    "stuck": "start/faq.html#stuck-jobs",
+}
+FIRST = 3
+"""So many results are seen without scrolling."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def results(chromium: webdriver.Chrome, words: str) -> list[str]:
+    """Types the words into the page's field, and returns the addresses of what it shows."""
+    chromium.execute_script(
+        """
+        const field = document.getElementById("properdocs-search-query");
+        field.value = arguments[0];
+        field.dispatchEvent(new Event("keyup"));
+        """,
+        words,
+    )
+    script = 'return [...document.querySelectorAll("#properdocs-search-results h3 a")].map(a => a.href)'
+    return list(chromium.execute_script(script))
+
+
+def test_search_finds_what_newcomers_look_for_on_the_first_try(chromium: webdriver.Chrome, address: str) -> None:
+    for words, expected in EXPECTED.items():
+        chromium.get(f"{address}/index.html")
+
+        def found(words: str = words) -> list[str]:
+            return results(chromium, words)[:FIRST]
+
+        first = wait_until(found, f"the search for {words!r} has results")
+        assert any(expected in link for link in first), f"{words!r} finds {first}"
+
+
+def test_each_block_of_code_has_a_button_that_copies_it(chromium: webdriver.Chrome, address: str) -> None:
+    chromium.get(f"{address}/start/your-project.html")
+    allowed = {"permission": {"name": "clipboard-write"}, "setting": "granted", "origin": address}
+    chromium.execute_cdp_cmd("Browser.setPermission", allowed)
+    count = "return [document.querySelectorAll('pre > code').length, document.querySelectorAll('.copy').length]"
+    blocks, buttons = chromium.execute_script(count)
+    assert blocks == buttons > 5
+    chromium.execute_script("document.querySelector('.copy').click()")
+    text = "return document.querySelector('.copy').textContent"
+    wait_until(lambda: chromium.execute_script(text) in ("Copied", "Selected"), "the button says what it did")
+
+
+def test_the_pictures_are_drawn(chromium: webdriver.Chrome, address: str) -> None:
+    chromium.get(f"{address}/index.html")
+    widths = "return [...document.querySelectorAll('.col-md-9 img')].map(image => image.naturalWidth)"
+    wait_until(lambda: all(chromium.execute_script(widths)), "the pictures are loaded")
+    assert len(chromium.execute_script(widths)) == 2
