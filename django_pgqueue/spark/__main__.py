@@ -1,7 +1,7 @@
-"""The pipeline without Django, for spark-submit and for machines that have only Spark.
+"""The pipeline without Django: the script ``pgqueue-spark``, and ``python -m django_pgqueue.spark``.
 
-    python -m django_pgqueue.spark export --lake s3a://data/jobs
-    spark-submit --master yarn .../django_pgqueue/spark/__main__.py report --lake s3a://data/jobs
+    pgqueue-spark export --lake s3a://data/jobs
+    pgqueue-spark report --lake s3a://data/jobs --master yarn --conf spark.executor.instances=4
 
 The database URL comes from the environment variable DATABASE_URL, or from ``--option``.
 """
@@ -15,7 +15,7 @@ import sys
 from django_pgqueue.spark import command
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.pipeline.progress import shown
-from django_pgqueue.spark.session import start
+from django_pgqueue.spark.session import start_here
 
 LAKE = "PGQUEUE_LAKE"
 
@@ -27,14 +27,22 @@ def lake(step: argparse.ArgumentParser) -> None:
     )
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="pgqueue-spark", description="The queue's data pipeline.")
+    command.add_arguments(found, common=lake)
+    return found
+
+
+def script() -> int:
+    return main(sys.argv[1:])
+
+
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m django_pgqueue.spark", description="The queue's data pipeline.")
-    command.add_arguments(parser, common=lake)
-    asked = parser.parse_args(arguments)
+    asked = parser().parse_args(arguments)
     try:
         with shown() as progress:
             progress.step("starting Spark")
-            spark = start(f"qpipeline {asked.step}", master=asked.master, source=False)
+            spark = start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
             command.run(spark, asked, options={}, say=say, progress=progress)
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
@@ -51,4 +59,4 @@ def say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(script())

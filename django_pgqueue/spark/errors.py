@@ -47,6 +47,19 @@ class NoJava(SparkQueueError):
     """Spark needs Java 17 or 21, and none was found."""
 
 
+class SparkConnectRefused(SparkQueueError):
+    """The steps of the pipeline cannot run with Spark Connect."""
+
+    @staticmethod
+    def at(address: str) -> str:
+        return (
+            f"The pipeline cannot use Spark Connect ({address}): it counts and moves files where the driver is, and "
+            "with Spark Connect that is another machine. Name the cluster itself (--master spark://host:7077, yarn, "
+            "k8s://...) or this machine (--master 'local[*]'), and unset SPARK_REMOTE. The data source pgqueue reads "
+            "and writes with Spark Connect too."
+        )
+
+
 class SparkFailed(SparkQueueError):
     """Spark itself failed."""
 

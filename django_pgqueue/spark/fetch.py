@@ -8,7 +8,9 @@ import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
 import pyarrow as pa
 
+from django_pgqueue.spark import mask
 from django_pgqueue.spark.errors import DatabaseUnavailable
+from django_pgqueue.spark.schema import JSON_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,3 +43,18 @@ def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         for column, field in zip(batch.columns, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def masked(batch: pa.RecordBatch, names: tuple[str, ...], key: bytes) -> pa.RecordBatch:
+    """Returns the batch with masks in the columns that ``names`` has.  A null stays null."""
+    for number, name in enumerate(batch.schema.names):
+        if name in names:
+            batch = batch.set_column(number, batch.schema.field(number), _masks(name, batch.column(number), key))
+    return batch
+
+
+def _masks(name: str, column: pa.Array, key: bytes) -> pa.Array:
+    quote = '"' if name in JSON_COLUMNS else ""  # what was JSON stays JSON
+    values = column.dictionary_encode()
+    digests = [quote + mask.digest(value, key) + quote for value in values.dictionary.to_pylist()]
+    return pa.array(digests, column.type).take(values.indices)

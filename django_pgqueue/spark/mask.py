@@ -10,11 +10,8 @@ import os
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.errors import InvalidOption
-from django_pgqueue.spark.schema import JSON_COLUMNS
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from django_pgqueue.spark.options import PipelineOptions
 
 SHORTEST = 16
@@ -41,21 +38,5 @@ def key_id(key: bytes) -> str:
     return hashlib.blake2b(b"key", key=key, digest_size=8).hexdigest()
 
 
-def masked(batch: pa.RecordBatch, names: tuple[str, ...], key: bytes) -> pa.RecordBatch:
-    """Returns the batch with masks in the columns that ``names`` has.  A null stays null."""
-    for number, name in enumerate(batch.schema.names):
-        if name in names:
-            batch = batch.set_column(number, batch.schema.field(number), _masks(name, batch.column(number), key))
-    return batch
-
-
-def _masks(name: str, column: pa.Array, key: bytes) -> pa.Array:
-    import pyarrow as pa  # noqa: PLC0415 -- only where there are rows
-
-    quote = '"' if name in JSON_COLUMNS else ""  # what was JSON stays JSON
-    values = column.dictionary_encode()
-    digests = [
-        quote + hashlib.blake2b(value.encode(), key=key, digest_size=DIGEST_BYTES).hexdigest() + quote
-        for value in values.dictionary.to_pylist()
-    ]
-    return pa.array(digests, column.type).take(values.indices)
+def digest(value: str, key: bytes) -> str:
+    return hashlib.blake2b(value.encode(), key=key, digest_size=DIGEST_BYTES).hexdigest()

@@ -38,16 +38,19 @@ class PgQueueReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from django_pgqueue.spark import fetch  # noqa: PLC0415 -- planning does not need it
 
+        key = self._mask_key()
         assert isinstance(partition, Slice)  # noqa: S101 -- Spark gives back what partitions() made
         conninfo, arrow = database.reading(self.options), schemas.arrow(self.schema)
         asked = self._asked()
         for conditions in partition.conditions():
             statement = query.select(self.options.table, self.schema, [*asked, *conditions])
-            yield from self._masked(fetch.batches(conninfo, statement, arrow))
+            batches = fetch.batches(conninfo, statement, arrow)
+            yield from batches if key is None else (fetch.masked(one, self.options.mask, key) for one in batches)
 
-    def _masked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _mask_key(self) -> bytes | None:
+        """Returns the key of the masks, the same as where the read was planned; None: there are no masks."""
         if not self.options.mask:
-            return batches
+            return None
         key = mask.key(self.options)
         if mask.key_id(key) != self.mask_key_id:
             message = (
@@ -55,7 +58,7 @@ class PgQueueReader(DataSourceReader):
                 "read. Set the same key on the driver and on each executor, before Spark starts."
             )
             raise InvalidOption(message)
-        return (mask.masked(batch, self.options.mask, key) for batch in batches)
+        return key
 
     def _of_messages(self, connection: psycopg.Connection) -> list[Slice]:
         wanted = min(self.options.num_partitions or 1, self.options.max_connections)

@@ -17,7 +17,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.distribution import install_command
-from django_pgqueue.spark.errors import NoJava, SparkFailed, SparkQueueError, reason
+from django_pgqueue.spark.errors import NoJava, SparkConnectRefused, SparkFailed, SparkQueueError, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +72,26 @@ def start(
 
     spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master), **(configuration or {})})
     return registered(spark) if source else spark
+
+
+def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
+    """Returns a session for the steps of the pipeline, whose driver is this process."""
+    if address := _connect_address(master):
+        raise SparkConnectRefused(SparkConnectRefused.at(address))
+    return start(name, master=master, configuration=configuration, source=False)
+
+
+def check_here(spark: SparkSession) -> None:
+    """Raises an error if the driver of a session is another process."""
+    if ".connect." in type(spark).__module__:
+        raise SparkConnectRefused(SparkConnectRefused.at("this session"))
+
+
+def _connect_address(master: str | None) -> str | None:
+    if SUBMITTED in os.environ and not master:
+        return None
+    address = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or ""
+    return address if address.startswith("sc://") else None
 
 
 def same_database(

@@ -55,7 +55,9 @@ class Command(BaseCommand):
         try:
             with shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Quiet()) as progress:
                 progress.step("starting Spark")
-                spark = session.start(f"qpipeline {asked.step}", master=asked.master, source=False)
+                spark = session.start_here(
+                    f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf)
+                )
                 command.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
             raise CommandError(str(error), returncode=error.exit_code) from error

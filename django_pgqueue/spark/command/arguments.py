@@ -25,6 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
         step = steps.add_parser(name, help=words, description=words)
         step.add_argument("--master", help="Spark's master (default: local[*], or the master of spark-submit).")
         step.add_argument(
+            "--conf",
+            action="append",
+            default=[],
+            type=pair,
+            metavar="NAME=VALUE",
+            help="A setting of Spark, such as spark.executor.memory=2g. Can be repeated.",
+        )
+        step.add_argument(
             "--option",
             action="append",
             default=[],

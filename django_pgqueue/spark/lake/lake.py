@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.spark.lake.errors import LakeConflict, NotALake
 from django_pgqueue.spark.lake.files import files_at
 from django_pgqueue.spark.lake.manifest import Manifest
+from django_pgqueue.spark.session import check_here
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +33,7 @@ class Lake:
     """
 
     def __init__(self, spark: SparkSession, files: Files) -> None:
+        check_here(spark)
         self.spark = spark
         self.files = files
 
