@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig, apps
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import APP_LABEL
 
@@ -8,7 +9,7 @@ from django_pgqueue.conf import APP_LABEL
 class PgQueueConfig(AppConfig):
     name = "django_pgqueue"
     label = APP_LABEL
-    verbose_name = "Job queue"
+    verbose_name = gettext_lazy("Job queue")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

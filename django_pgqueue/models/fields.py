@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import lookups
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy
 
 from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, to_epoch_ms
 
@@ -56,7 +57,7 @@ class EpochField(models.Field):  # type: ignore[type-arg]
 
     description = "Date and time, as milliseconds since 1970"
     default_error_messages = {  # noqa: RUF012 -- Django's own form
-        "invalid": "“%(value)s” is neither a date with a time nor a number of milliseconds."
+        "invalid": gettext_lazy("“%(value)s” is neither a date with a time nor a number of milliseconds.")
     }
 
     def db_type(self, connection: Any) -> str:  # noqa: ARG002

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models.functions import Now
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.models.fields import EpochField, IdsField, NamesField
+from django_pgqueue.models.words import STATUSES
 
 
 class Message(models.Model):
@@ -55,20 +57,20 @@ class Message(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.pk} {self.task or 'raw message'}"
+        return f"{self.pk} {self.task or gettext('raw message')}"
 
 
 class Attempt(models.Model):
     """Finished attempt: a row of the append-only history."""
 
     class Status(models.TextChoices):
-        SUCCEEDED = "succeeded"
-        DEFERRED = "deferred"
-        RETRIED = "retried"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
-        LOST = "lost"
-        SUSPENDED = "suspended"
+        SUCCEEDED = "succeeded", gettext_lazy("Succeeded")
+        DEFERRED = "deferred", gettext_lazy("Deferred")
+        RETRIED = "retried", gettext_lazy("Retried")
+        FAILED = "failed", gettext_lazy("Failed")
+        CANCELLED = "cancelled", gettext_lazy("Cancelled")
+        LOST = "lost", gettext_lazy("Lost")
+        SUSPENDED = "suspended", gettext_lazy("Suspended")
 
     id = models.BigAutoField(primary_key=True)
     message_id = models.BigIntegerField()
@@ -99,7 +101,8 @@ class Attempt(models.Model):
         verbose_name = "finished attempt"
 
     def __str__(self) -> str:
-        return f"message {self.message_id}, attempt {self.attempt}: {self.status}"
+        words = gettext("message {id}, attempt {number}: {status}")
+        return words.format(id=self.message_id, number=self.attempt, status=STATUSES.get(self.status, self.status))
 
 
 class Worker(models.Model):
@@ -349,16 +352,16 @@ class Edit(models.Model):
         default_permissions = ("view",)
 
     def __str__(self) -> str:
-        return f"edit {self.pk}: {self.action}"
+        return gettext("edit {id}: {action}").format(id=self.pk, action=self.action)
 
 
 class Schedule(models.Model):
     """Schedule: enqueues a task again and again."""
 
     class CatchUp(models.TextChoices):
-        SKIP = "skip", "skip missed runs"
-        ONE = "one", "run once for all missed runs"
-        ALL = "all", "run each missed run"
+        SKIP = "skip", gettext_lazy("skip missed runs")
+        ONE = "one", gettext_lazy("run once for all missed runs")
+        ALL = "all", gettext_lazy("run each missed run")
 
     name = models.TextField(primary_key=True)
     next_at = EpochField()
@@ -398,8 +401,8 @@ class Binding(models.Model):
     """Binding: a queue gets the published messages whose routing key matches the pattern."""
 
     class Kind(models.TextChoices):
-        TOPIC = "topic", "topic"
-        REGEX = "regex", "regular expression"
+        TOPIC = "topic", gettext_lazy("topic")
+        REGEX = "regex", gettext_lazy("regular expression")
 
     id = models.BigAutoField(primary_key=True)
     max_attempts = models.IntegerField(null=True, blank=True)

@@ -6,6 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from django.utils.translation import gettext, ngettext
+
 from django_pgqueue.monitoring.overview import Paused, counts, overview, queries
 from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.coverage import Service
@@ -133,8 +135,9 @@ class Locked:
 
     def words(self, now: dt.datetime) -> Words:
         if to_epoch_ms(self.until) > to_epoch_ms(now):
-            return "It is locked by {} until {}.", self.worker or "-", self.until
-        return "Its worker, {}, has gone away. The next worker that polls takes the message over.", self.worker or "-"
+            return gettext("It is locked by {} until {}."), self.worker or "-", self.until
+        gone = gettext("Its worker, {}, has gone away. The next worker that polls takes the message over.")
+        return gone, self.worker or "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +145,11 @@ class NoWorker:
     queue: str
 
     def words(self, _: dt.datetime) -> Words:
-        seen = "No worker that serves the queue “{}” has been seen in the last minute."
-        return f"{seen} Start one: manage.py qworker --queues {{}}", self.queue, self.queue
+        words = gettext(
+            "No worker that serves the queue “{}” has been seen in the last minute. Start one: manage.py qworker "
+            "--queues {}"
+        )
+        return words, self.queue, self.queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +160,19 @@ class AfterOthers:
 
     def words(self, _: dt.datetime) -> Words:
         if not self.left:
-            return "All {} jobs that it waits for have ended. A worker will notice this soon.", self.count
-        jobs = "1 job," if self.count == 1 else f"{number(self.count)} jobs,"
-        have = f"{' and more' if len(self.left) > MAX_NAMED else ''} {'has' if len(self.left) == 1 else 'have'}"
-        return "It waits for {} of which {}{} not ended yet.", jobs, self.left[:MAX_NAMED], have
+            words = gettext("All {} jobs that it waits for have ended. A worker will notice this soon.")
+            return words, number(self.count)
+        if len(self.left) > MAX_NAMED:
+            words = gettext("It waits for {} jobs, of which {} and more have not ended yet.")
+        elif self.count == 1:
+            return gettext("It waits for 1 job, {}, which has not ended yet."), self.left
+        else:
+            words = ngettext(
+                "It waits for {} jobs, of which {} has not ended yet.",
+                "It waits for {} jobs, of which {} have not ended yet.",
+                len(self.left),
+            )
+        return words, number(self.count), self.left[:MAX_NAMED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +181,23 @@ class Quarantined:
     at: dt.datetime
 
     def words(self, now: dt.datetime) -> Words:
-        died = "its worker died" if self.lost == 1 else f"its last {self.lost} workers died"
-        at = (" at ", self.at) if to_epoch_ms(self.at) > to_epoch_ms(now) else ("", "")
-        return (
-            "It is quarantined: {} while it ran. A worker takes it alone{}{}, so that it can harm no other job.",
-            died,
-            *at,
+        if to_epoch_ms(self.at) <= to_epoch_ms(now):
+            words = ngettext(
+                "It is quarantined: its last worker died while it ran. A worker takes it alone, so that it can harm no "
+                "other job.",
+                "It is quarantined: its last {0} workers died while it ran. A worker takes it alone, so that it can "
+                "harm no other job.",
+                self.lost,
+            )
+            return words, self.lost
+        words = ngettext(
+            "It is quarantined: its last worker died while it ran. A worker takes it alone at {1}, so that it can harm "
+            "no other job.",
+            "It is quarantined: its last {0} workers died while it ran. A worker takes it alone at {1}, so that it can "
+            "harm no other job.",
+            self.lost,
         )
+        return words, self.lost, self.at
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +208,8 @@ class Parked:
     because: str
 
     def words(self, _: dt.datetime) -> Words:
-        return (
-            "It waits since {} for a worker that knows its task. The last one that did not: {}",
-            self.since,
-            self.because,
-        )
+        words = gettext("It waits since {} for a worker that knows its task. The last one that did not: {}")
+        return words, self.since, self.because
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +220,7 @@ class LeftToLaterVersion:
     because: str
 
     def words(self, _: dt.datetime) -> Words:
-        return "It waits since {} for a worker of its version. {}", self.since, self.because
+        return gettext("It waits since {} for a worker of its version. {}"), self.since, self.because
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,13 +237,16 @@ class SuspendedUntil:
         """
         if self.event is None:
             far = f", {far}" if (far := relative(self.until, now)) else ""
-            return "It is suspended: it sleeps until {}{}.", self.until, far
+            return gettext("It is suspended: it sleeps until {}{}."), self.until, far
         decision = self.event.split(":", 3) if self.event.startswith("pgqueue:approval:") else []
-        what, name = ("decision", decision[3]) if len(decision) == 4 else ("event", self.event)
-        waits = f"It is suspended: it waits for the {what} “{{}}”"
         if to_epoch_ms(self.until) >= NEVER_MS:
-            return f"{waits}.", name
-        return f"{waits}, until {{}} at the latest.", name, self.until
+            if len(decision) == 4:
+                return gettext("It is suspended: it waits for the decision “{}”."), decision[3]
+            return gettext("It is suspended: it waits for the event “{}”."), self.event
+        if len(decision) == 4:
+            words = gettext("It is suspended: it waits for the decision “{}”, until {} at the latest.")
+            return words, decision[3], self.until
+        return gettext("It is suspended: it waits for the event “{}”, until {} at the latest."), self.event, self.until
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +258,9 @@ class Scheduled:
     def words(self, now: dt.datetime) -> Words:
         far = f", {far}" if (far := relative(self.at, now)) else ""
         if self.failed_attempt is None:
-            return "It is scheduled for {}{}.", self.at, far
-        failed = f"It waits for its retry: attempt {self.failed_attempt} ended with an error."
-        return f"{failed} The next one is due at {{}}{{}}.", self.at, far
+            return gettext("It is scheduled for {}{}."), self.at, far
+        words = gettext("It waits for its retry: attempt {} ended with an error. The next one is due at {}{}.")
+        return words, self.failed_attempt, self.at, far
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +271,8 @@ class ChannelIsFull:
 
     def words(self, _: dt.datetime) -> Words:
         if not self.limit:
-            return "Channel {} stands still: none of its messages may run.", self.channel
-        return "It waits for channel {}: {} of {} running.", self.channel, self.running, self.limit
+            return gettext("Channel {} stands still: none of its messages may run."), self.channel
+        return gettext("It waits for channel {}: {} of {} running."), self.channel, self.running, self.limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +283,8 @@ class ChannelPaced:
 
     def words(self, now: dt.datetime) -> Words:
         wait = span(dt.timedelta(milliseconds=to_epoch_ms(self.next_at) - to_epoch_ms(now)))
-        return "Channel {} begins one message every {}: the next one in {}.", self.channel, span(self.interval), wait
+        words = gettext("Channel {} begins one message every {}: the next one in {}.")
+        return words, self.channel, span(self.interval), wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +302,12 @@ class Behind:
         'about 40 s at the present rate'
         """
         if self.position.is_capped:
-            return "It is ready: position {} of {}.", self.position, self.line
-        how_long = "no estimate: no message of this queue has ended in the last 10 minutes"
+            return gettext("It is ready: position {} of {}."), self.position, self.line
+        how_long = gettext("no estimate: no message of this queue has ended in the last 10 minutes")
         if self.rate:
-            how_long = f"about {span(dt.timedelta(seconds=self.position.value / self.rate))} at the present rate"
-        return "It is ready: position {} of {}, {}.", self.position, self.line, how_long
+            wait = span(dt.timedelta(seconds=self.position.value / self.rate))
+            how_long = gettext("about {time} at the present rate").format(time=wait)
+        return gettext("It is ready: position {} of {}, {}."), self.position, self.line, how_long
 
 
 def sentence(reason: Reason, now: dt.datetime) -> str:
@@ -362,7 +389,9 @@ def behind(message: Message, now: dt.datetime, *, using: str) -> Behind:
     }
     [(ahead,)] = queries.rows(AHEAD_IN_QUEUE if message.channel is None else AHEAD_IN_CHANNEL, asked, using=using)
     [(ended, first)] = queries.rows(ENDED, asked, using=using)
-    line = f"queue {message.queue}" if message.channel is None else f"channel {message.channel}"
+    line = gettext("queue {name}").format(name=message.queue)
+    if message.channel is not None:
+        line = gettext("channel {name}").format(name=message.channel)
     rate = ended / max(1.0, (now - first).total_seconds()) if ended else 0.0
     return Behind(line, Capped.of(ahead + 1, MAX_POSITION), rate)
 

@@ -52,7 +52,8 @@ class Sensitivity:
     """Positions of positional arguments."""
     unknown: bool = False
     """The task is not in the code (any more)."""
-    why: str = "It is not shown, because it is sensitive."
+    path: str | None = None
+    """The task that is unknown."""
 
     @classmethod
     def of(cls, path: str | None, options: Options) -> Sensitivity:
@@ -68,8 +69,7 @@ class Sensitivity:
         try:
             task = registry.find(path)
         except UnknownTask:
-            why = f"This code has no task {path}, so its sensitive arguments are unknown: its content is not shown."
-            return cls(everything=True, unknown=True, why=why)
+            return cls(everything=True, unknown=True, path=path)
         own = getattr(task, "sensitive", False)
         if own is True:
             return cls(everything=True)

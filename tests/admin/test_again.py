@@ -99,7 +99,7 @@ def test_the_job_enqueues_the_listed_messages_and_no_others(root: Visitor, histo
     assert page.said == [f"Job {job.pk} enqueues them again as soon as a worker runs it."]
     assert run() == [{"enqueued_again": 7}]
     assert made() == history
-    assert LogEntry.objects.get().change_message == f"Enqueue again: all of ?{FAILED_MAILS}"
+    assert LogEntry.objects.get().change_message == f"Enqueue again: ?{FAILED_MAILS}"
 
 
 def test_in_batches_and_in_several_jobs_nothing_is_enqueued_twice(

@@ -135,7 +135,7 @@ def test_only_the_newest_errors_are_searched_and_a_note_shows_it(
     page = root.open(ERRORS)
     assert [line["Error"].split()[0] for line in lines(page)] == ["ValueError"]
     assert page.notes == [
-        "These are the newest 2 errors. The last 24 hours has older ones.", "And 1 other kinds of errors.",
+        "These are the newest 2 errors. There are older ones in the last 24 hours.", "And 1 other kind of error.",
     ]  # fmt: skip
 
 

@@ -171,7 +171,7 @@ class TestPostpone:
         ]
         assert due(pk) == to_epoch_ms(clock.at), "nothing is done by asking"
         page = root.confirm(question)
-        assert page.said == ["1 message postponed until 1 hour from now."]
+        assert page.said == ["1 message postponed: 1 hour from now."]
         assert due(pk) == to_epoch_ms(clock.at) + HOUR_MS
 
     def test_the_delay_can_be_chosen(self, root: Visitor, clock: Clock) -> None:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.attempt import reenqueue_page
@@ -75,15 +76,19 @@ class HistoryChangeList(CappedChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         found = super().get_queryset(request, exclude_parameters)
+        self.window_notes: list[str] = []
         newest = self.root_queryset.order_by("-pk").values_list("pk", flat=True).first() if self._scans() else None
         if newest is None:
             return found
         oldest = self._oldest_looked_at(newest)
         if oldest is not None:
-            self.notes.append(
-                f"The list searched the newest {display.number(self.WINDOW)} attempts, back to "
-                f"{timezone.localtime(oldest):%Y-%m-%d %H:%M}. Choose a range of “finished at” to search others."
+            self.window_notes.append(
+                gettext(
+                    "The list searched the newest {count} attempts, back to {oldest}. Choose a range of “finished at” "
+                    "to search others."
+                ).format(count=display.number(self.WINDOW), oldest=f"{timezone.localtime(oldest):%Y-%m-%d %H:%M}")
             )
+        self.notes += self.window_notes
         return found.filter(pk__gt=newest - self.WINDOW)
 
     def _scans(self) -> bool:
@@ -98,65 +103,65 @@ class HistoryChangeList(CappedChangeList):
         return before.values_list(Moment("finished_at"), flat=True).first()
 
 
-@admin.display(description="message")
+@admin.display(description=gettext_lazy("message"))
 def message_link(attempt: Attempt) -> SafeString:
     address = url("message_change", attempt.message_id)
     return format_html('<a href="{}">{}</a>', address, str(attempt.message_id))
 
 
-@admin.display(description="task")
+@admin.display(description=gettext_lazy("task"))
 def task(attempt: Attempt) -> SafeString | str:
     return display.task(attempt.task)
 
 
-@admin.display(description="queue")
+@admin.display(description=gettext_lazy("queue"))
 def queue(attempt: Attempt) -> SafeString | str:
     return display.shortened(attempt.queue, 40)
 
 
-@admin.display(description="channel")
+@admin.display(description=gettext_lazy("channel"))
 def channel(attempt: Attempt) -> SafeString | str:
     return display.shortened(attempt.channel, 40)
 
 
-@admin.display(description="status")
+@admin.display(description=gettext_lazy("status"))
 def status(attempt: Attempt) -> SafeString:
-    return display.label(attempt.status, TONES.get(Status(attempt.status), "grey"))
+    return display.label(display.status(attempt.status), TONES.get(Status(attempt.status), "grey"))
 
 
-@admin.display(description="attempt")
+@admin.display(description=gettext_lazy("attempt"))
 def number(attempt: Attempt) -> str:
     return display.attempt(attempt.attempt, attempt.max_attempts)
 
 
-@admin.display(description="due at")
+@admin.display(description=gettext_lazy("due at"))
 def dequeue_at(attempt: Attempt) -> SafeString | str:
     # A message that waited for others when it was cancelled never had a time.
     is_of_others = to_epoch_ms(attempt.dequeue_at) == OUT_OF_REACH_MS
-    return display.quiet("it waited for others") if is_of_others else display.moment(attempt.dequeue_at)
+    return display.quiet(gettext("it waited for others")) if is_of_others else display.moment(attempt.dequeue_at)
 
 
-@admin.display(description="created at")
+@admin.display(description=gettext_lazy("created at"))
 def created_at(attempt: Attempt) -> SafeString | str:
     return display.moment(getattr(attempt, "created", None))
 
 
-@admin.display(description="started at")
+@admin.display(description=gettext_lazy("started at"))
 def started_at(attempt: Attempt) -> SafeString | str:
     return display.moment(getattr(attempt, "started", None))
 
 
-@admin.display(description="finished at")
+@admin.display(description=gettext_lazy("finished at"))
 def finished_at(attempt: Attempt) -> SafeString | str:
     return display.moment(getattr(attempt, "finished", None))
 
 
-@admin.display(description="took")
+@admin.display(description=gettext_lazy("took"))
 def took(attempt: Attempt) -> str:
     return display.span(getattr(attempt, "took", None))
 
 
-@admin.display(description="waited")
+@admin.display(description=gettext_lazy("waited"))
 def waited(attempt: Attempt) -> str:
     """Returns the time from when the attempt could start, not before its message existed, until it did."""
     started = getattr(attempt, "started", None)
@@ -165,7 +170,7 @@ def waited(attempt: Attempt) -> str:
     )
 
 
-@admin.display(description="worker")
+@admin.display(description=gettext_lazy("worker"))
 def worker(attempt: Attempt) -> SafeString | str:
     return display.shortened(attempt.worker, 24)
 
@@ -176,7 +181,7 @@ class ErrorColumns:
     def __init__(self, texts: ErrorTexts) -> None:
         self.texts = texts
 
-    @admin.display(description="error")
+    @admin.display(description=gettext_lazy("error"))
     def error(self, attempt: Attempt) -> SafeString | str:
         message = self.texts.line(attempt.task, getattr(attempt, "error", None), 80)
         if attempt.error_class is None:
@@ -184,35 +189,35 @@ class ErrorColumns:
         name = display.shortened(attempt.error_class.rpartition(".")[2], 60)
         return display.sentence(format_html('<span title="{}">{}: {}</span>', attempt.error_class, name, message))
 
-    @admin.display(description="error")
+    @admin.display(description=gettext_lazy("error"))
     def whole_error(self, attempt: Attempt) -> SafeString | str:
         if attempt.error_class is None and attempt.error_message is None:
             return display.NOTHING
         if self.texts.hides(attempt.task):
-            return format_html("{}: {}", attempt.error_class or "error", display.hidden())
-        return display.block(f"{attempt.error_class or 'error'}: {attempt.error_message or ''}")
+            return format_html("{}: {}", attempt.error_class or gettext("error"), display.hidden())
+        return display.block(f"{attempt.error_class or gettext('error')}: {attempt.error_message or ''}")
 
-    @admin.display(description="traceback")
+    @admin.display(description=gettext_lazy("traceback"))
     def traceback(self, attempt: Attempt) -> SafeString | str:
         return self.texts.block(attempt.task, attempt.traceback)
 
 
-@admin.display(description="content")
+@admin.display(description=gettext_lazy("content"))
 def content(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).block("content")
 
 
-@admin.display(description="headers")
+@admin.display(description=gettext_lazy("headers"))
 def headers(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).block("headers")
 
 
-@admin.display(description="result")
+@admin.display(description=gettext_lazy("result"))
 def result(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).block("result")
 
 
-@admin.display(description="unique key")
+@admin.display(description=gettext_lazy("unique key"))
 def unique_key(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).short(attempt.unique_key)
 
@@ -247,7 +252,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     )
     linked_by = ("message_id",)
     search_fields = ("id", "message_id", "task")
-    search_help_text = "The id of a message or of an attempt, or a part of a task's name."
+    search_help_text = gettext_lazy("The id of a message or of an attempt, or a part of a task's name.")
     actions = ("enqueue_again",)
     change_form_template = "admin/django_pgqueue/message/change_form.html"
 
@@ -290,9 +295,9 @@ class AttemptAdmin(ReadOnlyAdmin):
         errors = ErrorColumns(ErrorTexts.of(request))
         return [
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
-            ("Times", {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
-            ("Outcome", {"fields": [errors.whole_error, errors.traceback, result]}),
-            ("Output", {"fields": [content, headers, unique_key]}),
+            (gettext("Times"), {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
+            (gettext("Outcome"), {"fields": [errors.whole_error, errors.traceback, result]}),
+            (gettext("Output"), {"fields": [content, headers, unique_key]}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:
@@ -315,7 +320,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         ended = context["original"].final and self.has_run_permission(request)
         context |= {
-            "buttons": [{"action": "enqueue_again", "words": "Enqueue again"}] if ended else [],
+            "buttons": [{"action": "enqueue_again", "words": gettext("Enqueue again")}] if ended else [],
             "checkbox": ACTION_CHECKBOX_NAME,
             "list_url": self.list_url(),
         }
@@ -324,7 +329,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def matching(self, term: str) -> Q:
         return super().matching(term) | Q(message_id=int(term)) if is_id(term) else super().matching(term)
 
-    @admin.action(description="Enqueue again", permissions=["run"])
+    @admin.action(description=gettext_lazy("Enqueue again"), permissions=["run"])
     def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
         """Enqueues ended messages again.  It skips attempts that were not the last of their message."""
         selected = actions.chosen(self, request, queryset)
@@ -340,16 +345,15 @@ class AttemptAdmin(ReadOnlyAdmin):
                 ]
         except DatabaseError as error:
             # Only the part of PostgreSQL's message that does not quote the row.
-            self.message_user(request, f"Nothing was enqueued again: {reason(error)}", messages.ERROR)
+            text = gettext("Nothing was enqueued again: {reason}").format(reason=reason(error))
+            self.message_user(request, text, messages.ERROR)
             return self.back(request)
         if made:
             self.message_user(request, said_of_new(made), messages.SUCCESS)
-            audit_log.written(request, Attempt, ids, "Enqueued again.")
+            audit_log.written(request, Attempt, ids, gettext("Enqueued again."))
         self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
         if len(selected.ids) >= actions.MOST:
-            self.message_user(
-                request, f"The action took only the first {display.number(actions.MOST)} rows.", messages.WARNING
-            )
+            self.message_user(request, actions.only_first(), messages.WARNING)
         return self.back(request)
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
@@ -357,19 +361,19 @@ class AttemptAdmin(ReadOnlyAdmin):
         own = sorted(jobs.values_list("pk", flat=True))  # no query if none was skipped
         others = sorted(set(passed) - set(own))
         if own:
-            self.message_user(
-                request,
-                f"{display.number(len(own))} not enqueued again, because they are jobs of the page “Enqueue all "
-                f"again”: use that page ({actions.listed(own)}).",
-                messages.WARNING,
+            text = gettext(
+                "{count} not enqueued again, because they are jobs of the page “Enqueue all again”: use that page "
+                "({ids})."
             )
+            text = text.format(count=display.number(len(own)), ids=actions.listed(own))
+            self.message_user(request, text, messages.WARNING)
         if others:
-            self.message_user(
-                request,
-                f"{display.number(len(others))} not enqueued again, because they are not the last attempt of their "
-                f"message: the queue still has the message, or it has a later attempt ({actions.listed(others)}).",
-                messages.WARNING,
+            text = gettext(
+                "{count} not enqueued again, because they are not the last attempt of their message: the queue still "
+                "has the message, or it has a later attempt ({ids})."
             )
+            text = text.format(count=display.number(len(others)), ids=actions.listed(others))
+            self.message_user(request, text, messages.WARNING)
 
 
 def said_of_new(made: list[int]) -> SafeString:
@@ -379,6 +383,6 @@ def said_of_new(made: list[int]) -> SafeString:
         '<a href="{}">{}</a>',
         ((url("message_change", pk), str(pk)) for pk in made[: actions.NAMED]),
     )
-    return format_html(
-        "{} enqueued again: {}{}", actions.count(made), links, ", …" if len(made) > actions.NAMED else ""
-    )
+    more = ", …" if len(made) > actions.NAMED else ""
+    ids = format_html("{}{}", links, more)
+    return format_html(gettext("{messages} enqueued again: {ids}"), messages=actions.count(made), ids=ids)

@@ -9,7 +9,10 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.translation import gettext, ngettext
 
+from django_pgqueue.admin.edit import criteria as criteria_words
 from django_pgqueue.admin.parts import audit_log, database, display
 from django_pgqueue.admin.parts.database import url
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -20,6 +23,7 @@ from django_pgqueue.models.tables import Message
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 
@@ -39,9 +43,8 @@ def view(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
 def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
     if not any(backend.settings.database == database.alias() for backend in lookup.pgqueue_backends().values()):
-        admin.message_user(
-            request, "No backend in TASKS keeps its jobs in this database, so no worker can do it.", messages.ERROR
-        )
+        text = gettext("No backend in TASKS keeps its jobs in this database, so no worker can do it.")
+        admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(back)
     from django_pgqueue.admin.attempt import reenqueue_task  # noqa: PLC0415 -- declares a task, which needs a backend
 
@@ -53,8 +56,8 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     newest = int(posted) if is_id(posted) else _newest(admin, request)
     if request.method == "POST" and "confirmed" in request.POST:
         result = reenqueue_task.ask(request.GET.urlencode(), newest=newest, user=request.user)
-        audit_log.written(request, Message, [result.id], f"Enqueue again: all of ?{request.GET.urlencode()}")
-        said_of_it = f"Job {result.id} enqueues them again as soon as a worker runs it."
+        audit_log.written(request, Message, [result.id], f"{gettext('Enqueue again')}: ?{request.GET.urlencode()}")
+        said_of_it = gettext("Job {id} enqueues them again as soon as a worker runs it.").format(id=result.id)
         admin.message_user(request, said_of_it, messages.SUCCESS)
         # A user who may not see messages stays on the history.
         may_look = request.user.has_perm("django_pgqueue.view_message") or request.user.has_perm(
@@ -62,23 +65,35 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
         )
         return HttpResponseRedirect(url("message_change", result.id) if may_look else back)
     count = _count(reenqueue_task.ended(listed.queryset, newest=newest))
+    criteria = [
+        f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
+    ]
     context = {
         **admin.admin_site.each_context(request),
-        "title": "Enqueue all again?",
+        "title": gettext("Enqueue all again?"),
         "opts": admin.opts,
         "media": admin.media,
         "count": count,
-        "label": f"{display.number(MOST)}+" if count > MOST else display.number(count),
-        "plural": "" if count == 1 else "s",
-        "criteria": [
-            f"{worded(name)} {value}" for name, value in request.GET.items() if value and name != database.PARAMETER
-        ],
-        "notes": [note for note in listed.notes if note.startswith("The list searched")],
+        "summary": summary(count, criteria),
+        "criteria": criteria,
+        "notes": listed.window_notes,
         "batch": display.number(reenqueue_task.BATCH),
         "newest": newest,
         "back": back,
     }
     return TemplateResponse(request, "admin/django_pgqueue/attempt/again.html", context)
+
+
+def summary(count: int, criteria: list[str]) -> SafeString:
+    """Says how many of the list it is about, and what chose them."""
+    label = f"{display.number(MOST)}+" if count > MOST else display.number(count)
+    words = ngettext(
+        "{count} ended message of this list can be enqueued again{by}.",
+        "{count} ended messages of this list can be enqueued again{by}.",
+        count,
+    )
+    by = gettext(", by {criteria}").format(criteria=", ".join(criteria)) if criteria else ""
+    return format_html(words, count=format_html("<strong>{}</strong>", label), by=by)
 
 
 def worded(parameter: str) -> str:
@@ -87,8 +102,8 @@ def worded(parameter: str) -> str:
     ('status', 'finished at from', 'queue')
     """
     name, _, how = parameter.partition("__")
-    limit = {"range__gte": " from", "range__lte": " until"}.get(how.rstrip("_01"), "")
-    return f"{'search' if name == 'q' else name.replace('_', ' ')}{limit}"
+    words = gettext("search") if name == "q" else criteria_words.column(name)
+    return criteria_words.limited(words, {"range__gte": "from", "range__lte": "until"}.get(how.rstrip("_01"), ""))
 
 
 def _newest(admin: ReadOnlyAdmin, request: HttpRequest) -> int:

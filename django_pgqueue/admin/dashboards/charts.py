@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from django.utils import dateformat
+from django.utils.translation import pgettext
+
 from django_pgqueue.admin.parts import display
 
 if TYPE_CHECKING:
@@ -140,9 +143,8 @@ class Chart:
         return [Tick(px(self._x(n)), self.when(step)) for n, step in enumerate(self.steps) if n % every == 0]
 
     def when(self, step: dt.datetime) -> str:
-        if self.daily:
-            return f"{step:%b} {step.day}"
-        return f"{step:%b} {step.day} {step:%H:%M}"
+        day = dateformat.format(step, pgettext("date format", "M j"))
+        return day if self.daily else f"{day} {step:%H:%M}"
 
     def _path(self, series: Series) -> str:
         """Draws one line for each run of steps that have a value."""

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
@@ -36,10 +37,10 @@ GROUPS = 50
 BARS = 24
 TRACEBACK_END = 4_000
 PERIODS = {
-    "1h": ("the last hour", dt.timedelta(hours=1)),
-    "24h": ("the last 24 hours", dt.timedelta(hours=24)),
-    "7d": ("the last 7 days", dt.timedelta(days=7)),
-    "30d": ("the last 30 days", dt.timedelta(days=30)),
+    "1h": (gettext_lazy("the last hour"), dt.timedelta(hours=1)),
+    "24h": (gettext_lazy("the last 24 hours"), dt.timedelta(hours=24)),
+    "7d": (gettext_lazy("the last 7 days"), dt.timedelta(days=7)),
+    "30d": (gettext_lazy("the last 30 days"), dt.timedelta(days=30)),
 }
 USUAL = "24h"
 DAY = dt.timedelta(days=1)
@@ -134,14 +135,15 @@ def newest_deploy(groups: list[ErrorGroup]) -> Deploy | None:
 
 def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
     period = request.GET.get("period", USUAL)
-    words, span = PERIODS.get(period, PERIODS[USUAL])
+    period_words, span = PERIODS.get(period, PERIODS[USUAL])
+    words = str(period_words)
     queue = request.GET.get("queue") or None
     moment = now(request)
     groups, capped = found(moment, span, queue, texts=ErrorTexts.of(request))
     deploy = newest_deploy(groups)
     context = {
         **admin.admin_site.each_context(request),
-        "title": "Errors",
+        "title": gettext("Errors"),
         "opts": admin.opts,
         "media": admin.media,
         "databases": database.choices(request.path),
@@ -152,7 +154,7 @@ def _page(admin: ReadOnlyAdmin, request: HttpRequest) -> HttpResponse:
             {
                 "words": name,
                 "url": url("attempt_errors", period=key, **({"queue": queue} if queue else {})),
-                "selected": (words, span) == (name, length),
+                "selected": span == length,
             }
             for key, (name, length) in PERIODS.items()
         ],
@@ -190,10 +192,11 @@ def _grouped(
 ) -> list[ErrorGroup]:
     """Groups rows, newest first.  A traceback ends with the message, which the place may quote: both are hidden."""
     groups: dict[tuple[str, str], ErrorGroup] = {}
+    raw = gettext("raw messages")
     for pk, error_class, task, _, status, finished_at, message, place, key in rows:
-        name, where = error_class or "an error without a class", _tidy(place) or task or "raw messages"
+        name, where = error_class or gettext("an error without a class"), _tidy(place) or task or raw
         if texts.hides(task):
-            message, where, key = HIDDEN if message else None, task or "raw messages", None  # noqa: PLW2901
+            message, where, key = HIDDEN if message else None, task or raw, None  # noqa: PLW2901
         group = groups.get((name, key or where))
         if group is None:
             group = ErrorGroup(key, name, where, pk, message or "", finished_at, finished_at)
@@ -234,8 +237,10 @@ def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | N
         "picture": sparkline.bars(
             group.over_time,
             key=key,
-            title=f"{group.error_class} over {words}",
-            description=f"At most {max(group.over_time)} in {display.span(span / BARS)}.",
+            title=gettext("{what} over {words}").format(what=group.error_class, words=words),
+            description=gettext("At most {count} in {span}.").format(
+                count=max(group.over_time), span=display.span(span / BARS)
+            ),
         ),
         "newest_url": url("attempt_change", group.newest_id),
         "list_url": url(

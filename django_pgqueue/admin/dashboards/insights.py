@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin
 from django.core.paginator import Paginator
 from django.db.models import Max
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.dashboards.charts import Chart, Series, count, duration, rounded_up_ms
 from django_pgqueue.admin.dashboards.report_series import MAX_ROWS, STATUSES, Figures, Total, rollups, sums
@@ -42,7 +43,7 @@ class InsightsChangeList(CappedChangeList):
         newest = max((end for end in ends if end is not None), default=None)
         if newest is None:
             return found
-        self.notes.append("These are the last seven days. Choose a range of “hour” to see others.")
+        self.notes.append(gettext("These are the last seven days. Choose a range of “hour” to see others."))
         self.rolled = self.rolled.filter(hour__gt=newest - USUAL)
         return found.filter(hour__gt=newest - USUAL)
 
@@ -63,7 +64,9 @@ class InsightsChangeList(CappedChangeList):
         figures = self.figures = Figures(self.queryset, self.rolled, self.params.get("queue"))
         if figures.capped:
             self.notes.append(
-                f"Only the newest {display.number(MAX_ROWS)} rows of the report are included in these sums."
+                gettext("Only the newest {count} rows of the report are included in these sums.").format(
+                    count=display.number(MAX_ROWS)
+                )
             )
         self.charts = charts(figures)
 
@@ -71,16 +74,16 @@ class InsightsChangeList(CappedChangeList):
     def numbers(self) -> list[tuple[str, str]]:
         """The most important figures of the shown period."""
         whole = sums(total for _, total in self.figures.by_name("queue"))
-        found = [("enqueued", count(whole.counts["enqueued"]))] if whole.has_enqueued else []
+        found = [(gettext("enqueued"), count(whole.counts["enqueued"]))] if whole.has_enqueued else []
         found += [
-            ("finished attempts", count(whole.attempts)),
-            ("failed", percentage(whole.counts["failed"], whole.counts["messages"])),
-            ("attempts a message", f"{ratio(whole.counts['message_attempts'], whole.counts['messages']):.2f}"),
-            ("waited (p95)", span(whole.wait_ms(0.95))),
-            ("ran (p95)", span(whole.run_ms(0.95))),
+            (gettext("finished attempts"), count(whole.attempts)),
+            (gettext("failed"), percentage(whole.counts["failed"], whole.counts["messages"])),
+            (gettext("attempts a message"), f"{ratio(whole.counts['message_attempts'], whole.counts['messages']):.2f}"),
+            (gettext("waited (p95)"), span(whole.wait_ms(0.95))),
+            (gettext("ran (p95)"), span(whole.run_ms(0.95))),
         ]
         if whole.has_target:
-            found.append(("started too late", percentage(whole.counts["sla_misses"], whole.attempts)))
+            found.append((gettext("started too late"), percentage(whole.counts["sla_misses"], whole.attempts)))
         return found
 
     @property
@@ -89,12 +92,12 @@ class InsightsChangeList(CappedChangeList):
 
     @property
     def slowest(self) -> list[list[str]]:
-        return [line(name or "raw messages", total) for name, total in self.figures.slowest()]
+        return [line(name or gettext("raw messages"), total) for name, total in self.figures.slowest()]
 
     @property
     def errors(self) -> list[tuple[str, str, str]]:
         return [
-            (row["error_class"], row["task"] or "raw messages", display.number(row["total"]))
+            (row["error_class"], row["task"] or gettext("raw messages"), display.number(row["total"]))
             for row in self.figures.errors()
         ]
 
@@ -126,52 +129,57 @@ def charts(figures: Figures) -> list[Chart]:
 
     found = [
         Chart(
-            title="Throughput",
+            title=gettext("Throughput"),
             unit=count,
             bars=[
-                Series(name=name, tone=TONES[name], values=[total.counts[name] for total in each]) for name in STATUSES
+                Series(name=display.status(name), tone=TONES[name], values=[total.counts[name] for total in each])
+                for name in STATUSES
             ],
-            lines=[Series(name="enqueued", tone="ink", values=enqueued)] if is_reported else [],
-            note="Ended attempts by outcome, and enqueued messages where the pipeline has reported them.",
+            lines=[Series(name=gettext("enqueued"), tone="ink", values=enqueued)] if is_reported else [],
+            note=gettext("Ended attempts by outcome, and enqueued messages where the pipeline has reported them."),
             **common,
         ),
         Chart(
-            title="Waiting time",
+            title=gettext("Waiting time"),
             unit=duration,
             round_up=rounded_up_ms,
             lines=percentiles(each, Total.wait_ms),
-            note="Time from the due time of an attempt to its start.",
+            note=gettext("Time from the due time of an attempt to its start."),
             **common,
         ),
         Chart(
-            title="Run time",
+            title=gettext("Run time"),
             unit=duration,
             round_up=rounded_up_ms,
             lines=percentiles(each, Total.run_ms),
-            note="Time from the start of an attempt to its end.",
+            note=gettext("Time from the start of an attempt to its end."),
             **common,
         ),
         Chart(
-            title="Backlog",
+            title=gettext("Backlog"),
             unit=count,
-            bars=[Series(name="most at a time", tone="blue", values=levelled("depth_max"))],
-            lines=[Series(name="at the end", tone="ink", values=levelled("depth"))],
-            note="Due messages that waited, of all tasks of the queue.",
+            bars=[Series(name=gettext("most at a time"), tone="blue", values=levelled("depth_max"))],
+            lines=[Series(name=gettext("at the end"), tone="ink", values=levelled("depth"))],
+            note=gettext("Due messages that waited, of all tasks of the queue."),
             **common,
         ),
         Chart(
-            title="Running",
+            title=gettext("Running"),
             unit=count,
-            bars=[Series(name="on average", tone="green", values=levelled("running"))],
-            lines=[Series(name="busy slots", tone="ink", values=levelled("slots"))],
-            note="Concurrent attempts of all tasks of the queue. The difference between the lines is free capacity.",
+            bars=[Series(name=gettext("on average"), tone="green", values=levelled("running"))],
+            lines=[Series(name=gettext("busy slots"), tone="ink", values=levelled("slots"))],
+            note=gettext(
+                "Concurrent attempts of all tasks of the queue. The difference between the lines is free capacity."
+            ),
             **common,
         ),
     ]
     if any(total.has_target for total in each):
-        misses = Series(name="started too late", tone="red", values=[total.counts["sla_misses"] for total in each])
-        note = "Attempts that started later than the target of their queue."
-        found.append(Chart(title="Missed targets", unit=count, bars=[misses], note=note, **common))
+        misses = Series(
+            name=gettext("started too late"), tone="red", values=[total.counts["sla_misses"] for total in each]
+        )
+        note = gettext("Attempts that started later than the target of their queue.")
+        found.append(Chart(title=gettext("Missed targets"), unit=count, bars=[misses], note=note, **common))
     return [chart for chart in found if not chart.is_empty]
 
 

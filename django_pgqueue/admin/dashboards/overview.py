@@ -14,6 +14,7 @@ from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonRespon
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils.translation import gettext, gettext_lazy
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue import control
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 
 RUNS = 3
 TASKS = 10
-HOURS = f"the last {WINDOW_HOURS} hours"
+
+
+def hours() -> str:
+    return gettext("the last {count} hours").format(count=WINDOW_HOURS)
 
 
 def seen(request: HttpRequest) -> dict[str, Any]:
@@ -50,7 +54,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "at": found.at,
         "queues": [row(one, is_exact=found.is_exact) for one in found.queues],
         "more_queues": found.more_queues,
-        "hours": HOURS,
+        "hours": hours(),
         "workers": workers(found.workers),
         "schedules": schedules(found) if may_see(request.user, "schedule") else [],
         "alerts": [alert(one, request) for one in alerts.of(found)],
@@ -65,10 +69,10 @@ def seen(request: HttpRequest) -> dict[str, Any]:
 
 
 PAGES = {
-    "message": ("message", "message_changelist", "Messages"),
-    "attempt": ("attempt", "attempt_changelist", "Failed attempts"),
-    "worker": ("worker", "worker_changelist", "Workers"),
-    "queue": ("queuestate", "queuestate_changelist", "Queues"),
+    "message": ("message", "message_changelist", gettext_lazy("Messages")),
+    "attempt": ("attempt", "attempt_changelist", gettext_lazy("Failed attempts")),
+    "worker": ("worker", "worker_changelist", gettext_lazy("Workers")),
+    "queue": ("queuestate", "queuestate_changelist", gettext_lazy("Queues")),
 }
 
 
@@ -78,7 +82,7 @@ def alert(one: Alert, request: HttpRequest) -> dict[str, Any]:
     if one.page is not None and may_see(request.user, PAGES[one.page][0]):
         _, name, label = PAGES[one.page]
         if one.page == "worker" and one.key is not None:
-            return found | {"url": url("worker_change", one.key), "label": "Worker"}
+            return found | {"url": url("worker_change", one.key), "label": gettext("Worker")}
         return found | {"url": url(name, **one.filters), "label": label}
     return found
 
@@ -92,7 +96,8 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
         "count": one.count,
         "failed": one.failures.of_a_day,
         "oldest": display.span(one.count.oldest),
-        "paused": one.paused and {"since": display.moment(one.paused.since), "by": one.paused.by or "somebody"},
+        "paused": one.paused
+        and {"since": display.moment(one.paused.since), "by": one.paused.by or gettext("somebody")},
         "no_worker": one.has_no_worker,
         "last_hour": one.last_hour and figures(one.last_hour),
         "ready_url": url("message_changelist", status="ready", queue=name),
@@ -105,7 +110,7 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
 
 def figures(found: Recent) -> dict[str, str]:
     return {
-        "name": display.shortened(found.task or "raw messages", 60),
+        "name": display.shortened(found.task or gettext("raw messages"), 60),
         "queue": display.shortened(found.queue, 40),
         "ended": display.number(found.ended),
         "failed": display.number(found.failed),
@@ -117,9 +122,9 @@ def figures(found: Recent) -> dict[str, str]:
 
 
 def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString | str]:
-    about = "" if is_exact else "about "
+    about = "" if is_exact else "~"
     key = f"s{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    altogether = f"{about}{display.number(round(sum(own.ended)))} in {HOURS}"
+    altogether, most = (f"{about}{display.number(round(figure))}" for figure in (sum(own.ended), max(own.ended)))
     waits = [wait for wait in own.waited_ms if wait is not None]
     longest = display.span(dt.timedelta(milliseconds=max(waits, default=0)))
     latest = display.span(own.latest_wait)
@@ -127,15 +132,19 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
         "throughput": sparkline.bars(
             own.ended,
             key=f"{key}t",
-            title=f"Attempts that ended, {name}",
-            description=f"{altogether}; at most {about}{display.number(round(max(own.ended)))} in 5 minutes.",
+            title=gettext("Attempts that ended, {queue}").format(queue=name),
+            description=gettext("{count} in {hours}; at most {most} in 5 minutes.").format(
+                count=altogether, hours=hours(), most=most
+            ),
         ),
-        "rate": f"{'' if is_exact else '~'}{formatting.rate(own.a_minute)} a minute",
+        "rate": gettext("{count} a minute").format(count=f"{about}{formatting.rate(own.a_minute)}"),
         "waits": sparkline.line(
             own.waited_ms,
             key=f"{key}w",
-            title=f"Waiting time, {name}",
-            description=f"Medians of 5 minutes over {HOURS}: {latest} at last, {longest} at most.",
+            title=gettext("Waiting time, {queue}").format(queue=name),
+            description=gettext("Medians of 5 minutes over {hours}: {latest} at last, {longest} at most.").format(
+                hours=hours(), latest=latest, longest=longest
+            ),
         ),
         "latest_wait": latest,
     }
@@ -143,13 +152,7 @@ def pictures(name: str, own: Pulse, *, is_exact: bool) -> dict[str, SafeString |
 
 def workers(found: Workers) -> dict[str, Any]:
     return {
-        "busy": found.busy,
-        "idle": found.idle,
-        "slots": found.slots,
-        "used_slots": found.used_slots,
-        "listeners": found.listeners,
-        "silent": len(found.silent),
-        "versions": found.versions,
+        "summary": summary(found),
         "more": found.busy + found.idle - len(found.shown),
         "list_url": url("worker_changelist"),
         "shown": [
@@ -158,12 +161,12 @@ def workers(found: Workers) -> dict[str, Any]:
                 "url": url("worker_change", one.id),
                 "key": f"w{hashlib.sha256(one.id.encode()).hexdigest()[:12]}",
                 "hostname": one.hostname,
-                "queues": "all queues" if one.queues is None else display.shortened(", ".join(one.queues), 40),
+                "queues": gettext("all queues") if one.queues is None else display.shortened(", ".join(one.queues), 40),
                 "version": one.version,
-                "ordered": one.ordered and ("paused" if one.ordered == "pause" else "stopping"),
-                "slots": f"{one.used} of {one.slots}",
+                "ordered": one.ordered and (gettext("paused") if one.ordered == "pause" else gettext("stopping")),
+                "slots": display.of(one.used, one.slots),
                 "runs": [
-                    f"{display.shortened(run.task or 'raw message', 40)} {display.span(run.age)}"
+                    f"{display.shortened(run.task or gettext('raw message'), 40)} {display.span(run.age)}"
                     for run in one.runs[:RUNS]
                 ],
                 "more_runs": max(0, one.used - RUNS),
@@ -171,6 +174,20 @@ def workers(found: Workers) -> dict[str, Any]:
             for one in found.shown
         ],
     }
+
+
+def summary(found: Workers) -> str:
+    """Returns the sentence about all workers."""
+    slots = gettext("{busy} busy, {idle} idle, {used} of {slots} slots in use")
+    parts = [slots.format(busy=found.busy, idle=found.idle, used=found.used_slots, slots=found.slots)]
+    if found.listeners:
+        parts.append(gettext("{count} listening for raw messages").format(count=found.listeners))
+    if found.silent:
+        parts.append(gettext("{count} silent").format(count=len(found.silent)))
+    if found.versions:
+        versions = ", ".join(f"{version} ({count})" for version, count in found.versions.items())
+        parts.append(gettext("version {versions}").format(versions=versions))
+    return "; ".join(parts)
 
 
 def schedules(found: overview.Overview) -> list[dict[str, Any]]:
@@ -211,7 +228,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         with database.about(request):
             context = {
                 **self.admin_site.each_context(request),
-                "title": "Overview",
+                "title": gettext("Overview"),
                 "opts": self.opts,
                 "media": self.media,
                 "databases": database.choices(request.path),
@@ -251,9 +268,9 @@ class OverviewAdmin(ReadOnlyAdmin):
         try:
             if action == "pause":
                 control.pause(name, by=request.user.get_username(), database=alias())
-                self._done(request, name, "Paused")
+                self._done(request, name, gettext("Paused"))
             elif action == "resume" and control.resume(name, database=alias()):
-                self._done(request, name, "Resumed")
+                self._done(request, name, gettext("Resumed"))
         except InvalidMessage as error:
             self.message_user(request, str(error), messages.ERROR)
         return HttpResponseRedirect(self.list_url())
@@ -273,4 +290,5 @@ def problem_of(error: OperationalError | OutdatedQueue) -> str:
         return str(error)
     if not isinstance(error.__cause__, QueryCanceled):
         raise error
-    return f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."
+    text = gettext("The query took longer than {seconds} seconds and was cancelled.")
+    return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))

@@ -12,6 +12,7 @@ from django.http import JsonResponse
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import control
 from django_pgqueue.admin.edit import ask_page, criteria
@@ -29,35 +30,41 @@ if TYPE_CHECKING:
 TIMES = {"asked_for": "asked_at", "started": "started_at", "stopped": "stopped_at", "finished": "finished_at"}
 
 
-@admin.display(description="action")
+@admin.display(description=gettext_lazy("action"))
 def action(edit: Edit) -> str:
-    words = ask_page.WORDS.get(edit.action, edit.action)
+    words = str(ask_page.WORDS.get(edit.action, edit.action))
     for name, value in edit.parameters.items():
         words += f": {criteria.moment(value) if name == 'run_at' else value}"
     return words
 
 
-@admin.display(description="what matches")
+@admin.display(description=gettext_lazy("what matches"))
 def matching(edit: Edit) -> SafeString | str:
-    return display.shortened(", ".join(criteria.words(edit.filter)) or "everything", 200)
+    return display.shortened(", ".join(criteria.words(edit.filter)) or gettext("everything"), 200)
 
 
-@admin.display(description="state")
+@admin.display(description=gettext_lazy("state"))
 def state(edit: Edit) -> SafeString:
     if edit.error is not None:
-        return display.label("ended with an error", "red")
+        return display.label(gettext("ended with an error"), "red")
     if edit.finished_at is not None:
-        return display.label("finished", "green")
+        return display.label(gettext("finished"), "green")
     if edit.stopped_at is not None:
-        return display.label("stopped", "amber")
-    return display.label("working", "blue") if edit.started_at is not None else display.label("waits", "grey")
+        return display.label(gettext("stopped"), "amber")
+    return (
+        display.label(gettext("working"), "blue")
+        if edit.started_at is not None
+        else display.label(gettext("waits"), "grey")
+    )
 
 
-@admin.display(description="progress")
+@admin.display(description=gettext_lazy("progress"))
 def progress(edit: Edit) -> SafeString:
     percent = percent_of(edit)
     words = f"{percent}\N{NO-BREAK SPACE}%"
-    return format_html('<progress max="100" value="{}" aria-label="Progress">{}</progress> {}', percent, words, words)
+    return format_html(
+        '<progress max="100" value="{}" aria-label="{}">{}</progress> {}', percent, gettext("Progress"), words, words
+    )
 
 
 def percent_of(edit: Edit) -> int:
@@ -67,36 +74,39 @@ def percent_of(edit: Edit) -> int:
     return (edit.position - edit.first_id + 1) * 100 // max(1, edit.last_id - edit.first_id + 1)
 
 
-@admin.display(description="result")
+@admin.display(description=gettext_lazy("result"))
 def result(edit: Edit) -> str:
-    counts = [f"{display.number(edit.done)} done"]
-    counts += [f"{display.number(edit.asked)} asked to stop"] if edit.asked else []
-    counts += [f"{display.number(edit.awaiting)} left out: they wait for others"] if edit.awaiting else []
-    counts += [f"{display.number(edit.skipped)} not changed: they run, or need no change"] if edit.skipped else []
-    return ", ".join(counts)
+    counts = [
+        (edit.done, gettext("{count} done")),
+        (edit.asked, gettext("{count} asked to stop")),
+        (edit.awaiting, gettext("{count} left out: they wait for others")),
+        (edit.skipped, gettext("{count} not changed: they run, or need no change")),
+    ]
+    shown = [words.format(count=display.number(count)) for count, words in counts if count]
+    return ", ".join(shown) or gettext("{count} done").format(count=0)
 
 
-@admin.display(description="asked by")
+@admin.display(description=gettext_lazy("asked by"))
 def asked_by(edit: Edit) -> SafeString | str:
     return display.shortened(edit.asked_by, 60)
 
 
-@admin.display(description="stopped by")
+@admin.display(description=gettext_lazy("stopped by"))
 def stopped_by(edit: Edit) -> SafeString | str:
     return display.shortened(edit.stopped_by, 60)
 
 
-@admin.display(description="asked at")
+@admin.display(description=gettext_lazy("asked at"))
 def asked_at(edit: Edit) -> SafeString | str:
     return display.moment(getattr(edit, "asked_for", None))
 
 
-@admin.display(description="started at")
+@admin.display(description=gettext_lazy("started at"))
 def started_at(edit: Edit) -> SafeString | str:
     return display.moment(getattr(edit, "started", None))
 
 
-@admin.display(description="finished at")
+@admin.display(description=gettext_lazy("finished at"))
 def finished_at(edit: Edit) -> SafeString | str:
     return display.moment(getattr(edit, "finished", None))
 
@@ -125,7 +135,11 @@ class EditAdmin(ReadOnlyAdmin):
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         edit = context["original"]
         is_open = edit.finished_at is None and ask_page.may(request.user, edit.action)
-        button = {"action": "resume", "words": "Resume"} if edit.stopped_at else {"action": "stop", "words": "Stop"}
+        button = (
+            {"action": "resume", "words": gettext("Resume")}
+            if edit.stopped_at
+            else {"action": "stop", "words": gettext("Stop")}
+        )
         context |= {
             "buttons": [button] if is_open else [],
             "checkbox": ACTION_CHECKBOX_NAME,
@@ -143,7 +157,7 @@ class EditAdmin(ReadOnlyAdmin):
             began = time.monotonic()
             edit = self.get_object(request, str(pk))
             if edit is None:
-                return JsonResponse({"problem": "This edit is gone."}, status=404)
+                return JsonResponse({"problem": gettext("This edit is gone.")}, status=404)
             return JsonResponse({"html": _live(edit), "took_ms": round((time.monotonic() - began) * 1000)})
 
         return self.answered(request, answer)
@@ -151,26 +165,29 @@ class EditAdmin(ReadOnlyAdmin):
     def has_edit_permission(self, request: HttpRequest) -> bool:
         return any(ask_page.may(request.user, one) for one in ask_page.PERMISSIONS)
 
-    @admin.action(description="Stop", permissions=["edit"])
+    @admin.action(description=gettext_lazy("Stop"), permissions=["edit"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Edit]) -> HttpResponse | None:
         by = request.user.get_username()
-        return self._change(request, queryset, "stopped", lambda pk: control.stop_edit(pk, by=by, database=alias()))
+        return self._change(
+            request, queryset, gettext("stopped"), lambda pk: control.stop_edit(pk, by=by, database=alias())
+        )
 
-    @admin.action(description="Resume", permissions=["edit"])
+    @admin.action(description=gettext_lazy("Resume"), permissions=["edit"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Edit]) -> HttpResponse | None:
-        return self._change(request, queryset, "resumed", lambda pk: control.resume_edit(pk, database=alias()))
+        return self._change(request, queryset, gettext("resumed"), lambda pk: control.resume_edit(pk, database=alias()))
 
     def _change(self, request: HttpRequest, queryset: QuerySet[Edit], words: str, change: Any) -> HttpResponse | None:
         """An edit is stopped and resumed by users who may do what it does."""
         found = list(queryset.values_list("pk", "action")[: actions.MOST])
         done = [pk for pk, one in found if ask_page.may(request.user, one) and change(pk)]
         if done:
-            audit_log.written(request, Edit, done, f"{words.capitalize()}.")
-            self.message_user(request, f"{actions.count(done, 'edit')} {words}.", messages.SUCCESS)
+            audit_log.written(request, Edit, done, f"{words[0].upper()}{words[1:]}.")
+            edits = ngettext("{count} edit", "{count} edits", len(done)).format(count=len(done))
+            self.message_user(request, f"{edits} {words}.", messages.SUCCESS)
         if len(done) < len(found):
             passed = [pk for pk, _ in found if pk not in done]
-            why = "It has ended, is so already, or you may not do what it does."
-            text = f"Not {words}: {actions.listed(passed)}. {why}"
+            text = gettext("Not {done}: {ids}. It has ended, is so already, or you may not do what it does.")
+            text = text.format(done=words, ids=actions.listed(passed))
             self.message_user(request, text, messages.WARNING)
         return self.back(request)
 

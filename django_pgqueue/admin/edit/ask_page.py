@@ -11,6 +11,8 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connections
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import control, functions
 from django_pgqueue.admin.edit import criteria
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from django.http import HttpRequest, HttpResponse
+    from django.utils.safestring import SafeString
 
     from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 
@@ -42,13 +45,13 @@ PERMISSIONS = {
     "enqueue_again": "run_message",
 }
 WORDS = {
-    "run_now": "Run now",
-    "postpone": "Postpone",
-    "cancel": "Cancel, and ask those that run to stop",
-    "delete": "Delete, without a trace in the history",
-    "move": "Move to another queue",
-    "prioritise": "Change the priority",
-    "enqueue_again": "Enqueue again",
+    "run_now": gettext_lazy("Run now"),
+    "postpone": gettext_lazy("Postpone"),
+    "cancel": gettext_lazy("Cancel, and ask those that run to stop"),
+    "delete": gettext_lazy("Delete, without a trace in the history"),
+    "move": gettext_lazy("Move to another queue"),
+    "prioritise": gettext_lazy("Change the priority"),
+    "enqueue_again": gettext_lazy("Enqueue again"),
 }
 
 
@@ -62,23 +65,25 @@ def allowed(user: Any) -> list[str]:
 
 
 class EditForm(forms.Form):
-    action = forms.ChoiceField(label="Do")
-    delay = forms.ChoiceField(label="Not before (postpone)", required=False)
-    queue = forms.CharField(label="To the queue (move)", required=False, max_length=MAX_NAME_BYTES)
-    priority = forms.IntegerField(label="Priority (-100 to 100)", required=False, min_value=-100, max_value=100)
+    action = forms.ChoiceField(label=gettext_lazy("Do"))
+    delay = forms.ChoiceField(label=gettext_lazy("Not before (postpone)"), required=False)
+    queue = forms.CharField(label=gettext_lazy("To the queue (move)"), required=False, max_length=MAX_NAME_BYTES)
+    priority = forms.IntegerField(
+        label=gettext_lazy("Priority (-100 to 100)"), required=False, min_value=-100, max_value=100
+    )
 
     def __init__(self, data: Any, *, actions: list[str], delays: Mapping[str, dt.timedelta]) -> None:
         super().__init__(data)
         self.delays = delays
         fields: Any = self.fields
         fields["action"].choices = [(action, WORDS[action]) for action in actions]
-        fields["delay"].choices = [("", "")] + [(delay, f"{delay} from now") for delay in delays]
+        fields["delay"].choices = [("", "")] + [(delay, criteria.from_now(delays[delay])) for delay in delays]
 
     def clean(self) -> None:
         given = super().clean() or self.cleaned_data
         needed = {"postpone": "delay", "move": "queue", "prioritise": "priority"}.get(str(given.get("action")))
         if needed is not None and needed not in self.errors and given.get(needed) in {None, ""}:
-            self.add_error(needed, "This action needs it.")
+            self.add_error(needed, gettext("This action needs it."))
         if given.get("queue"):
             try:
                 name_of("queue", given["queue"], ValidationError)
@@ -120,16 +125,24 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.
     counted = functions.edit_count(connections[alias()], "cancel", what, seconds=COUNT_SECONDS)
     context = {
         **admin.admin_site.each_context(request),
-        "title": "Everything that matches",
+        "title": gettext("Everything that matches"),
         "opts": admin.opts,
         "media": admin.media,
         "form": form,
-        "count": f"{'' if counted.is_exact else 'At least '}{number(counted.matches)}",
-        "one": counted.matches == 1 and counted.is_exact,
+        "summary": summary(counted.matches, criteria.words(what), is_exact=counted.is_exact),
         "criteria": criteria.words(what),
         "back": back,
     }
     return TemplateResponse(request, "admin/django_pgqueue/edit/ask.html", context)
+
+
+def summary(count: int, found: list[str], *, is_exact: bool) -> SafeString:
+    """Says how many messages it is about, and what chose them."""
+    words = ngettext("{count} message matches now{by}.", "{count} messages match now{by}.", count)
+    if not is_exact:
+        words = gettext("At least {count} messages match now{by}.")
+    by = gettext(", by {criteria}").format(criteria=", ".join(found)) if found else gettext(": everything in the queue")
+    return format_html(words, count=format_html("<strong>{}</strong>", number(count)), by=by)
 
 
 def asked(
@@ -138,6 +151,6 @@ def asked(
     """Asks for an edit on behalf of the user, who may do it, and leads to its page."""
     edit = control.edit(action, which, by=request.user.get_username(), database=alias(), **how)
     audit_log.written(request, Edit, [edit], f"{WORDS[action]}: {', '.join(criteria.words(which.as_json(action)))}")
-    text = f"Edit {edit} begins as soon as a worker sees it, within some seconds."
+    text = gettext("Edit {id} begins as soon as a worker sees it, within some seconds.").format(id=edit)
     admin.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(url("edit_change", edit) if may_see(request.user, "edit") else back)

@@ -6,8 +6,9 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
-from django_pgqueue.admin.parts import filters
+from django_pgqueue.admin.parts import display, filters
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.control import Filter
 from django_pgqueue.exceptions import InvalidEdit
@@ -19,7 +20,29 @@ if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
     from django.http import HttpRequest
 
+HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 RANGES = {"dequeue_at": "run_at", "created_at": "created"}
+COLUMNS = {
+    "argument": gettext_lazy("argument"),
+    "channel": gettext_lazy("channel"),
+    "created": gettext_lazy("created"),
+    "dequeue_at": gettext_lazy("dequeue at"),
+    "duration": gettext_lazy("duration"),
+    "error_class": gettext_lazy("error"),
+    "error_group": gettext_lazy("group of errors"),
+    "final": gettext_lazy("final"),
+    "finished_at": gettext_lazy("finished at"),
+    "message_id": gettext_lazy("message"),
+    "priority": gettext_lazy("priority"),
+    "queue": gettext_lazy("queue"),
+    "run_at": gettext_lazy("run at"),
+    "started_at": gettext_lazy("started at"),
+    "status": gettext_lazy("status"),
+    "task": gettext_lazy("task"),
+    "task_contains": gettext_lazy("task contains"),
+    "wait": gettext_lazy("wait"),
+}
+"""Criteria of lists and of edits, for people."""
 
 
 def of_list(listed: ChangeList, request: HttpRequest) -> Filter:
@@ -27,7 +50,7 @@ def of_list(listed: ChangeList, request: HttpRequest) -> Filter:
     found: dict[str, Any] = {}
     term = listed.query.strip()
     if is_id(term):
-        message = f"“{term}” finds one message: use its page, or the actions of the list."
+        message = gettext("“{id}” finds one message: use its page, or the actions of the list.").format(id=term)
         raise InvalidEdit(message)
     if term:
         found["task_contains"] = term
@@ -41,7 +64,7 @@ def _criterion(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
         case filters.MomentRangeFilter():
             if spec.used_parameters:
                 if not spec.form.is_valid():
-                    message = f"The range of {spec.title} is invalid."
+                    message = gettext("The range of {filter} is invalid.").format(filter=spec.title)
                     raise InvalidEdit(message)
                 for name, value in spec._make_query_filter(request, spec.form.cleaned_data).items():  # noqa: SLF001
                     column, _, how = name.rpartition("__")
@@ -56,7 +79,7 @@ def _criterion(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
 
 def _argument(spec: filters.ArgumentFilter) -> str | float | bool:
     if not spec.sees:
-        message = "You may not see content, and so you cannot filter by it."
+        message = gettext("You may not see content, and so you cannot filter by it.")
         raise InvalidEdit(message)
     return filters.argument(str(spec.value()))
 
@@ -72,11 +95,36 @@ def words(found: Mapping[str, Any]) -> list[str]:
 
 def _worded(name: str, value: Any) -> str:
     if name == "raw":
-        return "raw messages" if value else "tasks"
-    label = name.replace("_", " ")
-    if name.endswith(("_from", "_until")) and not name.startswith("priority"):
-        return f"{label} {moment(value)}"
-    return f"{label} {value}"
+        return gettext("raw messages") if value else gettext("tasks")
+    if name == "status":
+        return f"{column(name)} {display.status(str(value))}"
+    base, _, limit = name.rpartition("_")
+    if limit not in {"from", "until"}:
+        return f"{column(name)} {value}"
+    return f"{limited(column(base), limit)} {value if base == 'priority' else moment(value)}"
+
+
+def limited(words: str, limit: str) -> str:
+    """Returns a column with the end of a range of it."""
+    ranges = {"from": gettext("{column} from"), "until": gettext("{column} until")}
+    return ranges.get(limit, "{column}").format(column=words)
+
+
+def column(name: str) -> str:
+    """Returns the name of a column, or of a criterion, for people."""
+    return str(COLUMNS.get(name, name.replace("_", " ")))
+
+
+def from_now(delay: dt.timedelta) -> str:
+    """Returns a delay of a form for people."""
+    weeks, days, hours, minutes = delay.days // 7, delay.days, delay // HOUR, delay // MINUTE
+    if weeks:
+        return ngettext("{count} week from now", "{count} weeks from now", weeks).format(count=weeks)
+    if days:
+        return ngettext("{count} day from now", "{count} days from now", days).format(count=days)
+    if hours:
+        return ngettext("{count} hour from now", "{count} hours from now", hours).format(count=hours)
+    return ngettext("{count} minute from now", "{count} minutes from now", minutes).format(count=minutes)
 
 
 def moment(ms: object) -> str:

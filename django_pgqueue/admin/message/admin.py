@@ -12,14 +12,15 @@ from django.db import connections
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 
 from django_pgqueue import functions
-from django_pgqueue.admin.edit import ask_page
+from django_pgqueue.admin.edit import ask_page, criteria
 from django_pgqueue.admin.message import approvals, change_page
 from django_pgqueue.admin.message.awaited import Awaited
 from django_pgqueue.admin.message.change_page import Detail, MessageForm
 from django_pgqueue.admin.message.related import parent
-from django_pgqueue.admin.parts import actions, filters
+from django_pgqueue.admin.parts import actions, display, filters
 from django_pgqueue.admin.parts.columns import Columns, is_suspended
 from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.admin.parts.database import alias, now, once, url
@@ -57,8 +58,13 @@ DELAYS = {
 
 class PostponeForm(forms.Form):
     delay = forms.ChoiceField(
-        label="Not before", choices=[(delay, f"{delay} from now") for delay in DELAYS], initial="1 hour"
+        label=gettext_lazy("Not before"), choices=[(delay, delay) for delay in DELAYS], initial="1 hour"
     )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        fields: Any = self.fields
+        fields["delay"].choices = [(name, criteria.from_now(delay)) for name, delay in DELAYS.items()]
 
 
 @admin.register(Message)
@@ -76,7 +82,7 @@ class MessageAdmin(ReadOnlyAdmin):
         ("created_at", filters.MomentRangeFilter),
     )
     search_fields = ("id", "task")
-    search_help_text = "The id of a message, or a part of a task's name."
+    search_help_text = gettext_lazy("The id of a message, or a part of a task's name.")
     actions = ("run_now", "postpone", "cancel")
 
     def get_urls(self) -> list[Any]:
@@ -129,35 +135,35 @@ class MessageAdmin(ReadOnlyAdmin):
         )
         return found
 
-    @admin.action(description="Run now", permissions=["run"])
+    @admin.action(description=gettext_lazy("Run now"), permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         """A message that waits for others runs only from its own page, by a user who was asked."""
         chosen = actions.chosen(self, request, queryset)
         is_page = request.POST.get("page", "") == ",".join(map(str, chosen.ids))
         awaited = Awaited.by(chosen.ids[0], now(request)) if is_page else None
         if awaited is not None and "confirmed" not in request.POST:
-            return self._ask(request, queryset, action="run_now", title="Run", awaited=awaited)
+            return self._ask(request, queryset, action="run_now", awaited=awaited)
         outcome = actions.run_now(chosen, now(request), using=alias(), break_dependencies=awaited is not None)
-        done = "made ready to run now"
-        outcome.tell(self, request, done if awaited is None else f"{done}, without waiting for others")
+        alone = gettext("made ready to run now, without waiting for others")
+        outcome.tell(self, request, gettext("made ready to run now") if awaited is None else alone)
         return self.back(request)
 
-    @admin.action(description="Postpone…", permissions=["change"])
+    @admin.action(description=gettext_lazy("Postpone…"), permissions=["change"])
     def postpone(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         form = PostponeForm(request.POST if "confirmed" in request.POST else None)
         if not form.is_valid():
-            return self._ask(request, queryset, action="postpone", title="Postpone", form=form)
+            return self._ask(request, queryset, action="postpone", form=form)
         delay = form.cleaned_data["delay"]
         outcome = actions.postpone(self._confirmed(request, queryset), DELAYS[delay], now(request), using=alias())
-        outcome.tell(self, request, f"postponed until {delay} from now")
+        outcome.tell(self, request, gettext("postponed: {delay}").format(delay=criteria.from_now(DELAYS[delay])))
         return self.back(request)
 
-    @admin.action(description="Cancel…", permissions=["cancel"])
+    @admin.action(description=gettext_lazy("Cancel…"), permissions=["cancel"])
     def cancel(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         if "confirmed" not in request.POST:
-            return self._ask(request, queryset, action="cancel", title="Cancel")
+            return self._ask(request, queryset, action="cancel")
         outcome = actions.cancel(self._confirmed(request, queryset), now(request), using=alias())
-        outcome.tell(self, request, "cancelled")
+        outcome.tell(self, request, gettext("cancelled"))
         return self.back(request)
 
     def _ask(
@@ -166,7 +172,6 @@ class MessageAdmin(ReadOnlyAdmin):
         queryset: QuerySet[Message],
         *,
         action: str,
-        title: str,
         form: forms.Form | None = None,
         awaited: Awaited | None = None,
     ) -> HttpResponse:
@@ -176,10 +181,9 @@ class MessageAdmin(ReadOnlyAdmin):
         first = {message.pk: message for message in self.rows(request).filter(pk__in=ids[:LISTED])}
         context = {
             **self.admin_site.each_context(request),
-            "title": f"{title} {actions.count(ids)}{' without waiting for others' if awaited else ''}?",
+            "title": question(action, ids),
             "action": action,
-            "verb": title,
-            "them": "it" if len(ids) == 1 else "them",
+            "confirm": answer(action, ids),
             "form": form,
             "awaited": awaited,
             "media": self.media,
@@ -305,20 +309,41 @@ class MessageAdmin(ReadOnlyAdmin):
         if obj.__dict__.get("taken"):
             self.message_user(request, TAKEN, messages.WARNING)
         else:
-            self.message_user(request, f"Message {obj.pk} was changed.", messages.SUCCESS)
+            self.message_user(request, gettext("Message {id} was changed.").format(id=obj.pk), messages.SUCCESS)
         return HttpResponseRedirect(url("message_change", obj.pk))
 
     def _get_obj_does_not_exist_redirect(self, request: HttpRequest, opts: Any, object_id: str) -> HttpResponse:
         """Redirects to the history, which has the attempts of a message that left the queue."""
         if is_id(object_id) and may_see(request.user, "attempt"):
-            self.message_user(
-                request,
-                f"Message {object_id} is not in the queue (any more). Its attempts in the history:",
-                messages.INFO,
-            )
+            text = gettext("Message {id} is not in the queue (any more). Its attempts in the history:")
+            self.message_user(request, text.format(id=object_id), messages.INFO)
             return HttpResponseRedirect(url("attempt_changelist", message_id=int(object_id)))
         answer: HttpResponse = super()._get_obj_does_not_exist_redirect(request, opts, object_id)  # type: ignore[misc]
         return answer
 
 
-TAKEN = "The message was not changed: a worker has taken it meanwhile, or it has ended."
+def question(action: str, ids: list[int]) -> str:
+    """Returns the title of the page that asks before an action."""
+    words = {
+        "run_now": ngettext_lazy(
+            "Run {count} message without waiting for others?",
+            "Run {count} messages without waiting for others?",
+            len(ids),
+        ),
+        "postpone": ngettext_lazy("Postpone {count} message?", "Postpone {count} messages?", len(ids)),
+        "cancel": ngettext_lazy("Cancel {count} message?", "Cancel {count} messages?", len(ids)),
+    }
+    return str(words[action]).format(count=display.number(len(ids)))
+
+
+def answer(action: str, ids: list[int]) -> str:
+    """Returns what the button says that confirms an action."""
+    words = {
+        "run_now": gettext_lazy("Run it without waiting"),
+        "postpone": ngettext_lazy("Postpone it", "Postpone them", len(ids)),
+        "cancel": ngettext_lazy("Cancel it", "Cancel them", len(ids)),
+    }
+    return str(words[action])
+
+
+TAKEN = gettext_lazy("The message was not changed: a worker has taken it meanwhile, or it has ended.")

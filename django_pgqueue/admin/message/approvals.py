@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.parts import display, queries
 from django_pgqueue.admin.parts.database import alias, url
@@ -39,8 +40,7 @@ limit %(most)s
 PERMISSIONS = "select distinct coalesce(a.permission, %(run)s) from pgqueue_approval a where a.decided_at is null"
 COUNTED = 10_000
 SUSPENDED = """
-select coalesce(s.event, case when s.waits_for_children then 'their children' else 'a time' end),
-       s.event is not null, count(*), min(s.id)
+select s.event, s.waits_for_children, count(*), min(s.id)
 from (
     select m.id, m.after_ids is not null as waits_for_children,
            left(split_part(m.awaited_event, ':', 1), 100)
@@ -55,9 +55,9 @@ limit 50
 """
 """Events are counted by the part of their name before the first colon: in "paid:7" the rest names one job."""
 TOLD = {
-    "already": "This was decided before, and your decision was not recorded.",
-    "ended": "The job has ended or was cancelled meanwhile: there is nothing to decide.",
-    "unknown": "The job has not asked for this decision.",
+    "already": gettext_lazy("This was decided before, and your decision was not recorded."),
+    "ended": gettext_lazy("The job has ended or was cancelled meanwhile: there is nothing to decide."),
+    "unknown": gettext_lazy("The job has not asked for this decision."),
 }
 
 
@@ -71,6 +71,7 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
     found = [
         {
             "message_id": message_id,
+            "message": gettext("Message {id}").format(id=message_id),
             "url": url("message_change", message_id) if sees_all else None,
             "name": name,
             "permission": permission or RUN,
@@ -83,7 +84,7 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
     ]
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": "Approvals",
+        "title": gettext("Approvals"),
         "opts": model_admin.opts,
         "approvals": [_seen(one) for one in found[:SHOWN]],
         "more": len(found) > SHOWN,
@@ -96,14 +97,19 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
 def _suspended() -> list[dict[str, Any]]:
     return [
         {
-            "what": "a decision" if event == DECISION else event,
-            "is_event": is_event and event != DECISION,
+            "what": _awaited(event, for_children=for_children),
             "count": str(Capped.of(count, COUNTED)),
             "url": url("message_change", first),
             "first": first,
         }
-        for event, is_event, count, first in queries.rows(SUSPENDED, {"counted": COUNTED + 1})
+        for event, for_children, count, first in queries.rows(SUSPENDED, {"counted": COUNTED + 1})
     ]
+
+
+def _awaited(event: str | None, *, for_children: bool) -> str:
+    if event is None:
+        return gettext("their children") if for_children else gettext("a time")
+    return gettext("a decision") if event == DECISION else gettext("the event {name}").format(name=event)
 
 
 def _seen(approval: dict[str, Any]) -> dict[str, Any]:
@@ -115,7 +121,7 @@ def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
     message_id, name = request.POST.get("message_id", ""), request.POST.get("name", "")
     decision = request.POST.get("decision", "")
     if not is_id(message_id) or decision not in {"approve", "reject"}:
-        model_admin.message_user(request, "Choose Approve or Reject.", messages.ERROR)
+        model_admin.message_user(request, gettext("Choose Approve or Reject."), messages.ERROR)
         return
     comment = request.POST.get("comment", "").replace("\0", "")[:MAX_COMMENT]
     try:
@@ -131,10 +137,14 @@ def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
         model_admin.message_user(request, TOLD["unknown"], messages.ERROR)
         return
     except PermissionDenied:
-        model_admin.message_user(request, "You have no permission to decide this.", messages.ERROR)
+        model_admin.message_user(request, gettext("You have no permission to decide this."), messages.ERROR)
         return
     if status == "decided":
-        done = "approved" if decision == "approve" else "rejected"
-        model_admin.message_user(request, f"{name} of message {message_id} was {done}.", messages.SUCCESS)
+        approved, rejected = (
+            gettext("{name} of message {id} was approved."),
+            gettext("{name} of message {id} was rejected."),
+        )
+        words = approved if decision == "approve" else rejected
+        model_admin.message_user(request, words.format(name=name, id=message_id), messages.SUCCESS)
     else:
         model_admin.message_user(request, TOLD[status], messages.WARNING)

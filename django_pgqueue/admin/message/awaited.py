@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, ngettext
 
 from django_pgqueue.admin.message.related import standing
 from django_pgqueue.admin.parts import queries
@@ -64,18 +65,32 @@ class Awaited(NamedTuple):
         return Capped.of(self.running + self.waiting, COUNTED)
 
     def sentence(self) -> str:
-        jobs = "1 job" if self.all == 1 else f"{number(self.all)} jobs"
         if not self.left.value:
-            have = "which has ended" if self.all == 1 else "which have all ended"
-            return f"It waits for {jobs}, {have}. A worker will notice this soon."
-        have = "has" if self.left.value == 1 else "have"
-        counted = {"running": self.running, "waiting": self.waiting}
-        parts = [f"{Capped.of(count, COUNTED)} {how}" for how, count in counted.items() if count]
-        of_which = "which" if self.all == 1 else f"of which {self.left}"
-        return f"It waits for {jobs}, {of_which} {have} not ended yet ({', '.join(parts)})."
+            return ngettext(
+                "It waits for {count} job, which has ended. A worker will notice this soon.",
+                "It waits for {count} jobs, which have all ended. A worker will notice this soon.",
+                self.all,
+            ).format(count=number(self.all))
+        counted = {gettext("{count} running"): self.running, gettext("{count} waiting"): self.waiting}
+        parts = [words.format(count=Capped.of(count, COUNTED)) for words, count in counted.items() if count]
+        if self.all == 1:
+            words = gettext("It waits for 1 job, which has not ended yet ({parts}).")
+        else:
+            words = ngettext(
+                "It waits for {count} jobs, of which {left} has not ended yet ({parts}).",
+                "It waits for {count} jobs, of which {left} have not ended yet ({parts}).",
+                self.left.value,
+            )
+        return words.format(count=number(self.all), left=self.left, parts=", ".join(parts))
+
+    def not_ended(self) -> SafeString:
+        """Returns links to the first that have not ended, and how many more there are."""
+        more = self.more()
+        words = gettext("Not ended: {ids} and {count} more.") if more else gettext("Not ended: {ids}.")
+        return format_html(words, ids=self.links(), count=more)
 
     def links(self) -> SafeString:
-        shown = ((url("message_change", pk), str(pk), self.standing.get(pk, "ended")) for pk in self.named)
+        shown = ((url("message_change", pk), str(pk), self.standing.get(pk, gettext("ended"))) for pk in self.named)
         return format_html_join(", ", '<a href="{}">{}</a> <span class="pgqueue-quiet">({})</span>', shown)
 
     def more(self) -> str:

@@ -12,6 +12,7 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.db.models import F
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.attempt import admin as attempt
 from django_pgqueue.admin.message.related import Related
@@ -46,6 +47,20 @@ order by s.finished_at
 limit %(most)s
 """
 STEP_TONES = {"done": "green", "failed": "red", "waiting": "blue", "began": "amber"}
+STEP_STATUSES = {
+    "done": gettext_lazy("done"),
+    "failed": gettext_lazy("failed"),
+    "waiting": gettext_lazy("waiting"),
+    "began": gettext_lazy("began"),
+}
+STEP_KINDS = {
+    "step": gettext_lazy("step"),
+    "atomic": gettext_lazy("atomic step"),
+    "enqueue": gettext_lazy("enqueue"),
+    "sleep": gettext_lazy("sleep"),
+    "event": gettext_lazy("event"),
+    "approval": gettext_lazy("approval"),
+}
 TRACEBACK_LENGTH = 20_000
 SAID = ("content", "headers", "state", "progress")
 
@@ -54,13 +69,15 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
     """The fields of a waiting message that can be changed."""
 
     dequeue_at = EpochFormField(
-        label="Dequeue at",
+        label=gettext_lazy("Dequeue at"),
         widget=AdminTextInputWidget(attrs={"size": 24}),
-        help_text="Not before this time, such as 2026-11-20 13:50:00. With a time in the past, the message is ready "
-        "at once, before messages with later times.",
+        help_text=gettext_lazy(
+            "Not before this time, such as 2026-11-20 13:50:00. With a time in the past, the message is ready "
+            "at once, before messages with later times."
+        ),
     )
     priority = forms.IntegerField(
-        min_value=-100, max_value=100, help_text="From -100 to 100. Higher priorities run first."
+        min_value=-100, max_value=100, help_text=gettext_lazy("From -100 to 100. Higher priorities run first.")
     )
 
     class Meta:
@@ -115,10 +132,13 @@ class Detail(Columns):
                 None,
                 {"fields": [self.status, *whys, self.task, "queue", "channel", *when, self.created_at, self.version]},
             ),
-            ("Attempts", {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]}),
-            *([("Steps", {"fields": [self.steps]})] if durable else []),
-            ("Related", {"fields": [self.related, self.unique_key]}),
-            ("Content", {"fields": [self.content, self.headers, self.state]}),
+            (
+                gettext("Attempts"),
+                {"fields": [self.attempts, self.lock, self.progress, self.last_error, self.finished]},
+            ),
+            *([(gettext("Steps"), {"fields": [self.steps]})] if durable else []),
+            (gettext("Related"), {"fields": [self.related, self.unique_key]}),
+            (gettext("Content"), {"fields": [self.content, self.headers, self.state]}),
         ]
 
     def readonly(self, *, editable: bool, waits: bool, timed: bool, durable: bool) -> list[Any]:
@@ -130,7 +150,7 @@ class Detail(Columns):
         ]
         return shown if timed else [*shown, "dequeue_at"]
 
-    @admin.display(description="waits because")
+    @admin.display(description=gettext_lazy("waits because"))
     def why(self, message: Message) -> SafeString | str:
         listed = format_html_join("", "<li>{}</li>", ((reason,) for reason in self.found(message).reasons))
         return format_html('<ul class="pgqueue-reasons">{}</ul>', listed)
@@ -146,7 +166,7 @@ class Detail(Columns):
             known = message.__dict__["steps"] = recorded_steps(message.pk, sees=sees)
         return known
 
-    @admin.display(description="steps")
+    @admin.display(description=gettext_lazy("steps"))
     def steps(self, message: Message) -> SafeString | str:
         steps = self._steps(message)
         context = {
@@ -156,34 +176,34 @@ class Detail(Columns):
         }
         return render_to_string("admin/django_pgqueue/message/steps.html", context)
 
-    @admin.display(description="version")
+    @admin.display(description=gettext_lazy("version"))
     def version(self, message: Message) -> SafeString | str:
         return display.shortened(message.version, 100)
 
-    @admin.display(description="lock")
+    @admin.display(description=gettext_lazy("lock"))
     def lock(self, message: Message) -> SafeString | str:
         if message.unlock_at is None:
             return display.NOTHING
         asked = getattr(message, "cancel_requested", None)
         return format_html(
-            "held by {} since {}, until {}{}",
-            message.worker,
-            display.moment(getattr(message, "locked", None)),
-            display.moment(message.unlock_at),
-            format_html("; asked to stop at {}", display.moment(asked)) if asked else "",
+            gettext("held by {worker} since {since}, until {until}{asked}"),
+            worker=message.worker,
+            since=display.moment(getattr(message, "locked", None)),
+            until=display.moment(message.unlock_at),
+            asked=format_html(gettext("; asked to stop at {time}"), time=display.moment(asked)) if asked else "",
         )
 
-    @admin.display(description="last error")
+    @admin.display(description=gettext_lazy("last error"))
     def last_error(self, message: Message) -> SafeString | str:
         return self.errors.block(message.task, message.last_error)
 
-    @admin.display(description="finished attempts")
+    @admin.display(description=gettext_lazy("finished attempts"))
     def finished(self, message: Message) -> SafeString | str:
         attempts = self.found(message).attempts
         if attempts is None:
-            return display.quiet("You have no permission to see the history.")
+            return display.quiet(gettext("You have no permission to see the history."))
         if not attempts:
-            return "none"
+            return gettext("none")
         context = {
             "attempts": attempts[:ATTEMPTS_SHOWN],
             "more": len(attempts) > ATTEMPTS_SHOWN,
@@ -191,30 +211,30 @@ class Detail(Columns):
         }
         return render_to_string("admin/django_pgqueue/message/attempts.html", context)
 
-    @admin.display(description="other messages")
+    @admin.display(description=gettext_lazy("other messages"))
     def related(self, message: Message) -> SafeString | str:
         lines = [("", f"{what} ", links) for what, links in self.found(message).related.lines()]
         if not lines:
-            return "none"
+            return gettext("none")
         return format_html('<ul class="pgqueue-runs">{}</ul>', format_html_join("", "<li>{}{}{}</li>", lines))
 
-    @admin.display(description="progress")
+    @admin.display(description=gettext_lazy("progress"))
     def progress(self, message: Message) -> SafeString | str:
         return self._said(message).progress()
 
-    @admin.display(description="content")
+    @admin.display(description=gettext_lazy("content"))
     def content(self, message: Message) -> SafeString | str:
         return self._said(message).block("content")
 
-    @admin.display(description="headers")
+    @admin.display(description=gettext_lazy("headers"))
     def headers(self, message: Message) -> SafeString | str:
         return self._said(message).block("headers")
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, message: Message) -> SafeString | str:
         return self._said(message).block("state")
 
-    @admin.display(description="unique key")
+    @admin.display(description=gettext_lazy("unique key"))
     def unique_key(self, message: Message) -> SafeString | str:
         return self._said(message).short(message.unique_key)
 
@@ -231,11 +251,14 @@ def recorded_steps(message_id: int, *, sees: bool) -> list[dict[str, Any]]:
         {
             "name": name,
             "kind": kind,
-            "status": display.label(status, STEP_TONES.get(status, "grey")),
-            "attempt": attempt_number,
+            "status": display.label(str(STEP_STATUSES.get(status, status)), STEP_TONES.get(status, "grey")),
+            "facts": _facts(
+                kind,
+                attempt_number,
+                None if started is None else span(finished - started),
+                None if until is None else display.moment(EpochDateTime.from_ms(until)),
+            ),
             "finished": display.moment(finished),
-            "took": None if started is None else span(finished - started),
-            "until": None if until is None else display.moment(EpochDateTime.from_ms(until)),
             "error": error if sees else None,
             "result": result if sees else None,
         }
@@ -243,6 +266,16 @@ def recorded_steps(message_id: int, *, sees: bool) -> list[dict[str, Any]]:
             STEPS, {"id": message_id, "most": STEPS_SHOWN + 1}
         )
     ]
+
+
+def _facts(kind: str, attempt_number: int, took: str | None, until: SafeString | str | None) -> SafeString:
+    facts = [
+        str(STEP_KINDS.get(kind, kind)),
+        gettext("attempt {number}").format(number=attempt_number),
+        *([gettext("took {time}").format(time=took)] if took else []),
+        *([format_html(gettext("until {time}"), time=until)] if until else []),
+    ]
+    return format_html_join(", ", "{}", ((fact,) for fact in facts))
 
 
 def reasons(message: Message, now: dt.datetime, service: Service) -> list[SafeString]:
@@ -299,8 +332,8 @@ def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[
     if standing.is_quarantined and standing.due_ms <= to_epoch_ms(now):
         useless.add("run_now")
     words = {
-        "run_now": "Run now…" if standing.awaits else "Run now",
-        "postpone": "Postpone…",
-        "cancel": "Ask to stop…" if standing.status is Status.RUNNING else "Cancel…",
+        "run_now": gettext("Run now…") if standing.awaits else gettext("Run now"),
+        "postpone": gettext("Postpone…"),
+        "cancel": gettext("Ask to stop…") if standing.status is Status.RUNNING else gettext("Cancel…"),
     }
     return [{"action": action, "words": words[action]} for action in offered if action in allowed - useless]

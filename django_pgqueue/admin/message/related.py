@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db.models import TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import display, queries
 from django_pgqueue.admin.parts.database import alias, url
@@ -78,24 +79,24 @@ class Related(NamedTuple):
 
     def lines(self) -> Iterator[tuple[str, SafeString]]:
         if self.after:
-            yield "waits for", self._links(self.after)
+            yield gettext("waits for"), self._links(self.after)
         if self.dependents:
-            yield "required by", self._links(self.dependents)
+            yield gettext("required by"), self._links(self.dependents)
         if self.siblings:
-            yield "in a batch with", self._links(self.siblings)
+            yield gettext("in a batch with"), self._links(self.siblings)
         if self.again_from is not None and is_id(self.again_from):
             address = url("message_change", self.again_from)
-            yield "enqueued again from", format_html('<a href="{}">{}</a>', address, self.again_from)
+            yield gettext("enqueued again from"), format_html('<a href="{}">{}</a>', address, self.again_from)
         if self.schedule is not None:
             address = url("schedule_changelist", q=self.schedule)
-            yield "enqueued by the schedule", format_html('<a href="{}">{}</a>', address, self.schedule)
+            yield gettext("enqueued by the schedule"), format_html('<a href="{}">{}</a>', address, self.schedule)
 
     def _links(self, ids: Sequence[int]) -> SafeString:
-        shown = ((url("message_change", pk), str(pk), self.standing.get(pk, "ended")) for pk in ids[:NAMED])
+        shown = ((url("message_change", pk), str(pk), self.standing.get(pk, gettext("ended"))) for pk in ids[:NAMED])
         return format_html(
             "{}{}",
             format_html_join(", ", '<a href="{}">{}</a> <span class="pgqueue-quiet">({})</span>', shown),
-            f" and {display.number(len(ids) - NAMED)} more" if len(ids) > NAMED else "",
+            " " + gettext("and {more} more").format(more=display.number(len(ids) - NAMED)) if len(ids) > NAMED else "",
         )
 
 
@@ -116,11 +117,13 @@ def standing(ids: list[int], now: dt.datetime, *, history: bool) -> dict[int, st
         Message.objects.using(alias()).filter(pk__in=ids).values_list("pk", "dequeue_at", "unlock_at", "after_policy")
     )
     found = {
-        pk: "waits for others" if after_policy is not None else str(status_of(dequeue_at, unlock_at, now))
+        pk: gettext("waits for others")
+        if after_policy is not None
+        else display.status(status_of(dequeue_at, unlock_at, now))
         for pk, dequeue_at, unlock_at, after_policy in waiting
     }
     gone = [pk for pk in ids if pk not in found]
     if gone and history:
         ended = Attempt.objects.using(alias()).filter(message_id__in=gone, final=True)
-        found |= dict(ended.values_list("message_id", "status"))
+        found |= {pk: display.status(status) for pk, status in ended.values_list("message_id", "status")}
     return found

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts import audit_log
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin
     from django.db.models import QuerySet
     from django.http import HttpRequest
+    from django.utils.functional import Promise
 
 MOST = CappedPaginator.CAP
 """An action takes as many rows as a list shows.  For more rows, the user repeats it."""
@@ -32,16 +34,16 @@ BATCH = 1_000
 NAMED = 10
 """A report names at most this many ids."""
 
-GONE = "no longer in the queue"
+GONE = gettext_lazy("no longer in the queue")
 REASONS = {
-    Status.SCHEDULED: "changed in the meantime",
-    Status.READY: "already ready",
-    Status.RUNNING: "running",
-    Status.EXPIRED: "waiting for another worker, because its worker is gone",
+    Status.SCHEDULED: gettext_lazy("changed in the meantime"),
+    Status.READY: gettext_lazy("already ready"),
+    Status.RUNNING: gettext_lazy("running"),
+    Status.EXPIRED: gettext_lazy("waiting for another worker, because its worker is gone"),
 }
-AWAITS = "waiting for others, and not for a time"
-PARKED = "waiting for a worker that knows it, and not for a time"
-QUARANTINED = "quarantined and due: a worker takes it when it runs nothing else"
+AWAITS = gettext_lazy("waiting for others, and not for a time")
+PARKED = gettext_lazy("waiting for a worker that knows it, and not for a time")
+QUARANTINED = gettext_lazy("quarantined and due: a worker takes it when it runs nothing else")
 
 
 class Chosen(NamedTuple):
@@ -73,13 +75,13 @@ class Outcome:
         """Running messages that were asked to stop."""
         self.awaiting: list[int] = []
         """Messages that wait for others, and were left out for that."""
-        self.passed: dict[str, list[int]] = defaultdict(list)
+        self.passed: dict[str | Promise, list[int]] = defaultdict(list)
         if chosen.gone:
             self.passed[GONE] += chosen.gone
 
     def tell(self, model_admin: ModelAdmin[Any], request: HttpRequest, text: str) -> None:
         """Reports the outcome to the user, and writes it to Django's admin log."""
-        for ids, what in ((self.done, text), (self.asked, "asked to stop")):
+        for ids, what in ((self.done, text), (self.asked, gettext("asked to stop"))):
             if ids:
                 model_admin.message_user(request, f"{count(ids)} {what}.", messages.SUCCESS)
                 audit_log.written(request, model_admin.model, ids, f"{what[0].upper()}{what[1:]}.")
@@ -87,10 +89,11 @@ class Outcome:
             model_admin.message_user(request, left_out(self.awaiting), messages.WARNING)
         if self.passed:
             reasons = "; ".join(f"{number(len(ids))} {reason} ({listed(ids)})" for reason, ids in self.passed.items())
-            model_admin.message_user(request, f"Not changed: {reasons}.", messages.WARNING)
+            text = gettext("Not changed: {reasons}.").format(reasons=reasons)
+            model_admin.message_user(request, text, messages.WARNING)
         others = len(self.asked) + len(self.awaiting) + sum(map(len, self.passed.values()))
         if len(self.done) + others >= MOST:
-            model_admin.message_user(request, f"The action took only the first {number(MOST)} rows.", messages.WARNING)
+            model_admin.message_user(request, only_first(), messages.WARNING)
 
 
 def run_now(chosen: Chosen, now: dt.datetime, *, using: str, break_dependencies: bool = False) -> Outcome:
@@ -99,7 +102,7 @@ def run_now(chosen: Chosen, now: dt.datetime, *, using: str, break_dependencies:
     Messages that wait for others are left out, unless ``break_dependencies``.
     """
 
-    def refuse(one: Standing) -> str | None:
+    def refuse(one: Standing) -> str | Promise | None:
         if one.awaits and not break_dependencies:
             return AWAITS
         if one.status is Status.SCHEDULED and one.is_quarantined and one.due_ms <= to_epoch_ms(now):
@@ -123,12 +126,12 @@ def postpone(chosen: Chosen, delay: dt.timedelta, now: dt.datetime, *, using: st
     """Postpones messages by ``delay`` from now, unless they wait for longer anyway, or for something else."""
     until_ms = to_epoch_ms(now + delay)
 
-    def refuse(one: Standing) -> str | None:
+    def refuse(one: Standing) -> str | Promise | None:
         if one.status in {Status.RUNNING, Status.EXPIRED}:
             return REASONS[one.status]
         if one.awaits or one.is_parked:
             return AWAITS if one.awaits else PARKED
-        return "scheduled for later than that" if one.due_ms >= until_ms else None
+        return gettext("scheduled for later than that") if one.due_ms >= until_ms else None
 
     delay_ms = until_ms - to_epoch_ms(now)
     return _each(
@@ -153,7 +156,7 @@ def cancel(chosen: Chosen, now: dt.datetime, *, using: str) -> Outcome:
         asked = functions.message_request_cancel(connections[using], batch)
         outcome.asked += sorted(asked)
         for pk in sorted(set(batch) - asked):
-            outcome.passed["ended, or given back, at this moment"].append(pk)
+            outcome.passed[gettext("ended, or given back, at this moment")].append(pk)
     return outcome
 
 
@@ -162,7 +165,7 @@ def _each(
     now: dt.datetime,
     *,
     using: str,
-    refuse: Callable[[Standing], str | None],
+    refuse: Callable[[Standing], str | Promise | None],
     change: Callable[[list[int]], set[int]],
 ) -> Outcome:
     """Works in batches: reads the statuses, changes the messages that allow it, and finds a reason for the others."""
@@ -215,14 +218,21 @@ def batches(ids: list[int]) -> Iterable[list[int]]:
     return (ids[start : start + BATCH] for start in range(0, len(ids), BATCH))
 
 
-def count(ids: list[int], noun: str = "message") -> str:
-    return f"{number(len(ids))} {noun}{'' if len(ids) == 1 else 's'}"
+def count(ids: list[int]) -> str:
+    return ngettext("{count} message", "{count} messages", len(ids)).format(count=number(len(ids)))
+
+
+def only_first() -> str:
+    return gettext("The action took only the first {count} rows.").format(count=number(MOST))
 
 
 def left_out(ids: list[int]) -> str:
     """Returns the sentence about messages that wait for others, which only their own page runs."""
-    wait, one = ("waits for others and was", "it") if len(ids) == 1 else ("wait for others and were", "one")
-    return f"{number(len(ids))} {wait} left out ({listed(ids)}). Open {one} to run it all the same."
+    return ngettext(
+        "{count} waits for others and was left out ({ids}). Open it to run it all the same.",
+        "{count} wait for others and were left out ({ids}). Open one to run it all the same.",
+        len(ids),
+    ).format(count=number(len(ids)), ids=listed(ids))
 
 
 def listed(ids: list[int]) -> str:

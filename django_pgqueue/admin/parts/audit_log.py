@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.backend.lookup import default_database
@@ -21,7 +22,7 @@ BATCH = 1_000
 
 def written(request: HttpRequest, model: type[Model], keys: Iterable[object], text: str) -> None:
     """Writes an entry for each row: "History" on the row's page shows it."""
-    where = "" if alias() == default_database() else f" (In the database {alias()}.)"
+    where = "" if alias() == default_database() else " " + gettext("(In the database {name}.)").format(name=alias())
     kind = ContentType.objects.get_for_model(model)
     user: Any = request.user
     LogEntry.objects.bulk_create(

@@ -9,6 +9,8 @@ from django.contrib import messages
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ORDER_VAR, ChangeList
 from django.core.paginator import InvalidPage
+from django.utils.text import capfirst
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import database
 from django_pgqueue.admin.parts.display import number
@@ -35,7 +37,7 @@ class CappedChangeList(ChangeList):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.title = str(self.opts.verbose_name_plural).capitalize()  # Django's title asks to select a row to change
+        self.title = capfirst(str(self.opts.verbose_name_plural))  # Django's title asks to select a row to change
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
@@ -58,7 +60,7 @@ class CappedChangeList(ChangeList):
         left = set(found[2]) - self.model_admin.parameters
         if left:
             shown = ", ".join(f"“{name[:MAX_NAME_SHOWN]}”" for name in sorted(left)[:MAX_NAMED])
-            message = f"This list has no filter {shown}. It shows all rows."
+            message = gettext("This list has no filter {names}. It shows all rows.").format(names=shown)
             self.model_admin.message_user(request, message, messages.ERROR)
             raise IncorrectLookupParameters(message)
         return found
@@ -92,5 +94,7 @@ class CappedChangeList(ChangeList):
         self.multi_page = paginator.num_pages > 1
         if paginator.is_capped:
             self.notes.append(
-                f"Only the first {number(paginator.CAP)} are counted and shown. Filter the list to see others."
+                gettext("Only the first {count} are counted and shown. Filter the list to see others.").format(
+                    count=number(paginator.CAP)
+                )
             )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.contrib import admin
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.content import progress_bar
@@ -38,64 +39,74 @@ class Columns:
         self.service = service
         self.errors = errors
 
-    @admin.display(description="task")
+    @admin.display(description=gettext_lazy("task"))
     def task(self, message: Message) -> SafeString | str:
         return display.task(message.task)
 
-    @admin.display(description="queue")
+    @admin.display(description=gettext_lazy("queue"))
     def queue(self, message: Message) -> SafeString | str:
         name = display.shortened(message.queue, 40)
         if not self.service.lacks(message):
             return name
         title = sentence(NoWorker(message.queue), self.now)
-        return format_html('{} <span class="pgqueue-label pgqueue-red" title="{}">no worker</span>', name, title)
+        return format_html(
+            '{} <span class="pgqueue-label pgqueue-red" title="{}">{}</span>', name, title, gettext("no worker")
+        )
 
-    @admin.display(description="channel")
+    @admin.display(description=gettext_lazy("channel"))
     def channel(self, message: Message) -> SafeString | str:
         return display.shortened(message.channel, 40)
 
-    @admin.display(description="status")
+    @admin.display(description=gettext_lazy("status"))
     def status(self, message: Message) -> SafeString:
         status = status_of(message.dequeue_at, message.unlock_at, self.now)
-        label = display.label(status, TONES[status])
+        label = display.label(display.status(status), TONES[status])
         bar = progress_bar(message.task, getattr(message, "report", None), sees=self.errors.sees)
         if bar:
             return format_html("{}{}", label, bar)
         if message.parked_at is not None:
-            why = ("later version", "blue") if message.unknown_since is None else ("parked", "red")
+            why = (gettext("later version"), "blue") if message.unknown_since is None else (gettext("parked"), "red")
             return format_html("{} {}", label, display.label(*why))
         if message.after_policy is not None:
-            return format_html("{} {}", label, display.label("waits for others", "grey"))
+            return format_html("{} {}", label, display.label(gettext("waits for others"), "grey"))
         if is_suspended(message) and status is Status.SCHEDULED:
-            return format_html("{} {}", label, display.label("suspended", "grey"))
-        return label if message.alone_at is None else format_html("{} {}", label, display.label("quarantined", "red"))
+            return format_html("{} {}", label, display.label(gettext("suspended"), "grey"))
+        return (
+            label
+            if message.alone_at is None
+            else format_html("{} {}", label, display.label(gettext("quarantined"), "red"))
+        )
 
-    @admin.display(description="dequeue at")
+    @admin.display(description=gettext_lazy("dequeue at"))
     def dequeue_at(self, message: Message) -> SafeString | str:
         if message.after_policy is not None:
-            return display.quiet("when the others have ended")
+            return display.quiet(gettext("when the others have ended"))
         if is_suspended(message) and to_epoch_ms(message.dequeue_at) == NEVER_MS:
-            return display.quiet("when its event has come")
+            return display.quiet(gettext("when its event has come"))
         due = message.dequeue_at if message.alone_at is None else message.alone_at
         if message.parked_at is not None:
             due = message.unknown_since or message.parked_at
         far = display.relative(due, self.now)
         return format_html("{}{}", display.moment(due), display.line(far) if far else "")
 
-    @admin.display(description="attempt")
+    @admin.display(description=gettext_lazy("attempt"))
     def attempts(self, message: Message) -> str:
         shown = display.attempt(message.attempt, message.max_attempts)
         lost = display.attempt(message.lost, message.max_lost or limits.DEFAULT_MAX_LOST)
-        return f"{shown}, {lost} lost" if message.lost or message.max_lost is not None else shown
+        return (
+            gettext("{attempt}, {lost} lost").format(attempt=shown, lost=lost)
+            if message.lost or message.max_lost is not None
+            else shown
+        )
 
-    @admin.display(description="worker")
+    @admin.display(description=gettext_lazy("worker"))
     def worker(self, message: Message) -> SafeString | str:
         return display.shortened(message.worker, 24)
 
-    @admin.display(description="last error")
+    @admin.display(description=gettext_lazy("last error"))
     def error(self, message: Message) -> SafeString | str:
         return display.sentence(self.errors.line(message.task, getattr(message, "error", None), 80))
 
-    @admin.display(description="created at")
+    @admin.display(description=gettext_lazy("created at"))
     def created_at(self, message: Message) -> SafeString | str:
         return display.moment(getattr(message, "created", None))

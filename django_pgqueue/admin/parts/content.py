@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from django.db.models import BooleanField, ExpressionWrapper, Q, TextField
 from django.db.models.functions import Cast
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.database import alias, once
@@ -60,7 +61,7 @@ class ErrorTexts:
         return self._hidden[task]
 
     def line(self, task: str | None, text: str | None, length: int) -> SafeString | str:
-        return display.quiet(HIDDEN) if text and self.hides(task) else display.shortened(text, length)
+        return display.quiet(gettext("(hidden)")) if text and self.hides(task) else display.shortened(text, length)
 
     def block(self, task: str | None, text: str | None) -> SafeString | str:
         return display.hidden() if text and self.hides(task) else display.block(text)
@@ -103,7 +104,7 @@ class ShownContent:
         if not self.sees:
             return display.hidden()
         text = self.texts.get(column)
-        return display.quiet(f"{HIDDEN} {self.hides.why}") if text == HIDDEN else display.json(text)
+        return display.quiet(_why_hidden(self.hides)) if text == HIDDEN else display.json(text)
 
     def progress(self) -> SafeString | str:
         """Returns the report of a task as a bar, and any other JSON as it is."""
@@ -116,7 +117,16 @@ class ShownContent:
             return display.NOTHING
         if not self.sees:
             return display.hidden()
-        return display.quiet(HIDDEN) if self.hides else display.shortened(text)
+        return display.quiet(gettext("(hidden)")) if self.hides else display.shortened(text)
+
+
+def _why_hidden(hides: Sensitivity) -> str:
+    if not hides.unknown:
+        return gettext("(hidden) It is not shown, because it is sensitive.")
+    words = gettext(
+        "(hidden) This code has no task {task}, so its sensitive arguments are unknown: its content is not shown."
+    )
+    return words.format(task=hides.path)
 
 
 def _is_there(column: str) -> Any:

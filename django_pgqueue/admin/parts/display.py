@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from django.utils import timezone
 from django.utils.html import format_html
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
+from django_pgqueue.models.words import STATUSES
 from django_pgqueue.monitoring.overview.formatting import NOTHING, number, outside, relative, span
 
 if TYPE_CHECKING:
@@ -26,16 +28,23 @@ __all__ = [
     "line",
     "moment",
     "number",
+    "of",
     "quiet",
     "relative",
     "sentence",
     "shortened",
     "span",
+    "status",
     "task",
 ]
 
 # JSON escapes a newline within a string, so these matches are always between values.
 EMPTY = re.compile(r"([\[{])\n *([\]}])")
+
+
+def status(value: str) -> str:
+    """Returns the status of a message or of an attempt for people."""
+    return str(STATUSES.get(value, value))
 
 
 def label(word: str, tone: str) -> SafeString:
@@ -47,7 +56,7 @@ def quiet(words: str) -> SafeString:
 
 
 def hidden() -> SafeString:
-    return quiet("You have no permission to see this.")
+    return quiet(gettext("You have no permission to see this."))
 
 
 def line(words: str) -> SafeString:
@@ -58,7 +67,7 @@ def line(words: str) -> SafeString:
 def task(name: str | None) -> SafeString | str:
     """Shows a task's function before its module, because most tasks share a module."""
     if name is None:
-        return quiet("raw message")
+        return quiet(gettext("raw message"))
     module, _, function = name.rpartition(".")
     if not module:
         return shortened(name, 60)
@@ -72,7 +81,11 @@ def task(name: str | None) -> SafeString | str:
 
 def attempt(number: int, most: int | None) -> str:
     """Returns the number of an attempt, and the most that there may be, if an error is retried."""
-    return str(number) if most is None else f"{number} of {most}"
+    return str(number) if most is None else of(number, most)
+
+
+def of(part: object, whole: object) -> str:
+    return gettext("{part} of {whole}").format(part=part, whole=whole)
 
 
 def moment(value: dt.datetime | None) -> SafeString | str:
@@ -119,8 +132,7 @@ def block(text: str | None) -> SafeString | str:
     if len(text) <= PRETTY_LENGTH:
         return format_html('<pre class="pgqueue-block" tabindex="0">{}</pre>', text)
     return format_html(
-        '<div><pre class="pgqueue-block" tabindex="0">{}…</pre>'
-        '<p class="pgqueue-quiet">These are the first {} characters.</p></div>',
+        '<div><pre class="pgqueue-block" tabindex="0">{}…</pre><p class="pgqueue-quiet">{}</p></div>',
         text[:PRETTY_LENGTH],
-        number(PRETTY_LENGTH),
+        gettext("These are the first {count} characters.").format(count=number(PRETTY_LENGTH)),
     )

@@ -12,10 +12,11 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.models import Count, Q
 from django.http import QueryDict
+from django.utils.text import format_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
-from django_pgqueue.admin.parts import database, expressions
-from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts import database, display, expressions
 from django_pgqueue.admin.parts.read_only import may_see_content
 from django_pgqueue.admin.parts.status import Status, waiting_or_held, where
 
@@ -43,11 +44,11 @@ MAX_SECONDS = 10**9
 
 
 class StatusFilter(admin.SimpleListFilter):
-    title = "status"
+    title = gettext_lazy("status")
     parameter_name = "status"
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:  # noqa: ARG002
-        return [(status.value, status.value) for status in Status]
+        return [(status.value, display.status(status)) for status in Status]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         status = self.value()
@@ -73,7 +74,9 @@ class NameFilter(admin.SimpleListFilter):
 
     template = "admin/django_pgqueue/name_filter.html"
     parameter_name: str
-    note = f"Names in the newest {number(LOOKED_THROUGH)} rows. Another name:"
+    note: Any = format_lazy(
+        gettext_lazy("Names in the newest {count} rows. Another name:"), count=display.number(LOOKED_THROUGH)
+    )
 
     def __init__(
         self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: ModelAdmin[Any]
@@ -111,22 +114,22 @@ class NameFilter(admin.SimpleListFilter):
 
 
 class QueueFilter(NameFilter):
-    title = "queue"
+    title = gettext_lazy("queue")
     parameter_name = "queue"
 
 
 class ChannelFilter(NameFilter):
-    title = "channel"
+    title = gettext_lazy("channel")
     parameter_name = "channel"
 
 
 class TaskFilter(NameFilter):
-    title = "task"
+    title = gettext_lazy("task")
     parameter_name = "task"
     RAW = "(raw)"  # not the dotted path of any task
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:
-        return [*super().lookups(request, model_admin), (self.RAW, "raw messages")]
+        return [*super().lookups(request, model_admin), (self.RAW, gettext("raw messages"))]
 
     def condition(self, value: str) -> Q:
         return Q(task__isnull=True) if value == self.RAW else super().condition(value)
@@ -138,7 +141,7 @@ class ErrorFilter(NameFilter):
     Users who may not see content search the class alone: some tasks hide their messages, and a search could guess them.
     """
 
-    title = "error"
+    title = gettext_lazy("error")
     parameter_name = "error_class"
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -155,7 +158,7 @@ class ErrorGroupFilter(admin.SimpleListFilter):
     The key is made from the texts of errors, so users who may not see content find nothing by it.
     """
 
-    title = "group of errors"
+    title = gettext_lazy("group of errors")
     parameter_name = "error_group"
 
     def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> list[tuple[str, str]]:  # noqa: ARG002
@@ -178,9 +181,9 @@ class ArgumentFilter(NameFilter):
     Only users who may see content have it: others could guess content by it.
     """
 
-    title = "argument"
+    title = gettext_lazy("argument")
     parameter_name = "argument"
-    note = "A value anywhere in the arguments:"
+    note = gettext_lazy("A value anywhere in the arguments:")
 
     def __init__(
         self, request: HttpRequest, params: dict[str, Any], model: type[Model], model_admin: ModelAdmin[Any]
@@ -264,12 +267,12 @@ class TimeInput(forms.TimeInput):
 
 
 class MomentWidget(forms.SplitDateTimeWidget):
-    def __init__(self, words: str) -> None:
+    def __init__(self, date: str, time: str) -> None:
         forms.MultiWidget.__init__(
             self,
             (
-                DateInput({"aria-label": f"{words} date"}, format="%Y-%m-%d"),
-                TimeInput({"aria-label": f"{words} time", "step": 1}, format="%H:%M:%S"),
+                DateInput({"aria-label": date}, format="%Y-%m-%d"),
+                TimeInput({"aria-label": time, "step": 1}, format="%H:%M:%S"),
             ),
         )
 
@@ -277,16 +280,16 @@ class MomentWidget(forms.SplitDateTimeWidget):
 class MomentField(forms.SplitDateTimeField):
     """A date with an optional time.  Returns naive datetimes: the filter knows the time zone."""
 
-    def __init__(self, words: str, *, time: dt.time) -> None:
+    def __init__(self, words: str, widget: MomentWidget, *, time: dt.time) -> None:
         self.time = time
-        super().__init__(label=words, widget=MomentWidget(words), required=False)
+        super().__init__(label=words, widget=widget, required=False)
 
     def compress(self, data_list: Any) -> dt.datetime | None:
         date, time = data_list or (None, None)
         if date is None and time is None:
             return None
         if date is None:
-            raise forms.ValidationError("Enter a date as well.", code="invalid_date")
+            raise forms.ValidationError(gettext("Enter a date as well."), code="invalid_date")
         return dt.datetime.combine(date, self.time if time is None else time)
 
 
@@ -301,8 +304,12 @@ class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
 
     def _get_form_class(self) -> type[forms.BaseForm]:
         fields = {
-            self.lookup_kwarg_gte: MomentField("From", time=dt.time.min),
-            self.lookup_kwarg_lte: MomentField("Until", time=dt.time.max),
+            self.lookup_kwarg_gte: MomentField(
+                gettext("From"), MomentWidget(gettext("From date"), gettext("From time")), time=dt.time.min
+            ),
+            self.lookup_kwarg_lte: MomentField(
+                gettext("Until"), MomentWidget(gettext("Until date"), gettext("Until time")), time=dt.time.max
+            ),
         }
         return type("MomentRangeForm", (forms.BaseForm,), {"base_fields": fields})
 
@@ -331,12 +338,13 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
 
     template = "admin/django_pgqueue/range_filter.html"
     NAME = "duration"
+    WORDS = gettext_lazy("duration")
     PRESETS = (
-        ("under 100 ms", None, "0.1"),
-        ("under 1 s", None, "1"),
-        ("1 s to 10 s", "1", "10"),
-        ("over 10 s", "10", None),
-        ("over 1 min", "60", None),
+        (gettext_lazy("under 100 ms"), None, "0.1"),
+        (gettext_lazy("under 1 s"), None, "1"),
+        (gettext_lazy("1 s to 10 s"), "1", "10"),
+        (gettext_lazy("over 10 s"), "10", None),
+        (gettext_lazy("over 1 min"), "60", None),
     )
 
     def __init__(  # noqa: PLR0917 -- Django's own
@@ -349,12 +357,12 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
         field_path: str,  # noqa: ARG002 -- the filter is about the difference of two fields
     ) -> None:
         super().__init__(field, request, params, model, model_admin, self.NAME)
-        self.title = self.NAME
+        self.title = self.WORDS
 
     def _get_form_class(self) -> type[forms.BaseForm]:
         fields = {
-            self.lookup_kwarg_gte: self._seconds("From seconds"),
-            self.lookup_kwarg_lte: self._seconds("Until seconds"),
+            self.lookup_kwarg_gte: self._seconds(gettext("From seconds")),
+            self.lookup_kwarg_lte: self._seconds(gettext("Until seconds")),
         }
         return type("DurationForm", (forms.BaseForm,), {"base_fields": fields})
 
@@ -365,11 +373,11 @@ class DurationFilter(NumericRangeFilter):  # type: ignore[misc]
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
         own = self.expected_parameters()
         yield range_form(changelist, own)
-        for display, least, most in self.PRESETS:
+        for words, least, most in self.PRESETS:
             limits = {self.lookup_kwarg_gte: least, self.lookup_kwarg_lte: most}
             used = {name: self.used_parameters.get(name) or None for name in limits}
             yield {
-                "display": display,
+                "display": words,
                 "selected": used == limits,
                 "query_string": changelist.get_query_string(limits, remove=own),
             }
@@ -391,6 +399,7 @@ class WaitFilter(DurationFilter):
     """A range of seconds for which an attempt waited after it could have begun."""
 
     NAME = "wait"
+    WORDS = gettext_lazy("wait")
 
     def narrowed(self, queryset: QuerySet[Any], limits: dict[str, float]) -> QuerySet[Any]:
         measured: QuerySet[Any] = queryset.alias(wait=expressions.Waited()).filter(
@@ -402,7 +411,8 @@ class WaitFilter(DurationFilter):
 def nothing(request: HttpRequest, queryset: QuerySet[Any], asked: MomentRangeFilter | DurationFilter) -> QuerySet[Any]:
     """Returns no rows for an invalid form: all rows would be the result of another filter."""
     for errors in asked.form.errors.values():
-        messages.error(request, f"Filter {asked.title}: {' '.join(errors)}")
+        text = gettext("Filter {filter}: {errors}").format(filter=asked.title, errors=" ".join(errors))
+        messages.error(request, text)
     return queryset.none()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.utils.html import format_html
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import display
 
@@ -54,6 +55,8 @@ class ProgressBar:
     def bar(self) -> SafeString:
         """Shows the report; a screen reader reads the value of the bar, and then the text."""
         words = f"{self.percent}\N{NO-BREAK SPACE}%"
-        bar = format_html('<progress max="100" value="{}" aria-label="Progress">{}</progress>', self.percent, words)
+        bar = format_html(
+            '<progress max="100" value="{}" aria-label="{}">{}</progress>', self.percent, gettext("Progress"), words
+        )
         text = display.quiet(display.shortened(self.text, 200)) if self.text else ""
         return format_html('<span class="pgqueue-progress">{} {} {}</span>', bar, words, text)

@@ -13,6 +13,7 @@ from django.db import DataError, OperationalError
 from django.db.models import Q
 from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
+from django.utils.translation import gettext
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue.admin.parts import database, sidebar
@@ -134,12 +135,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
         if isinstance(error.__cause__, QueryCanceled):
-            text = (
-                f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled. Nothing was "
-                "changed. The list now has no filters: use fewer or other ones."
-            )
+            text = gettext(
+                "The query took longer than {seconds} seconds and was cancelled. Nothing was changed. The list now has "
+                "no filters: use fewer or other ones."
+            ).format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
         elif isinstance(error.__cause__, psycopg.DataError):
-            text = f"PostgreSQL cannot run this search: {reason(error)} The list now has no filters."
+            text = gettext("PostgreSQL cannot run this search: {reason} The list now has no filters.")
+            text = text.format(reason=reason(error))
         else:
             raise error
         if instead is None:

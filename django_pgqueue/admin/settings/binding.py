@@ -11,6 +11,7 @@ from django.core.exceptions import ValidationError
 from django.db import DataError, connections, transaction
 from django.db.models import Q
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts import display
@@ -40,27 +41,36 @@ class BindingForm(TaskForm):
     kind = forms.ChoiceField(
         choices=Binding.Kind.choices,
         initial=Binding.Kind.TOPIC,
-        help_text="A topic has words between dots: * matches one word, # any number of words. A regular expression "
-        "uses the syntax of PostgreSQL.",
+        help_text=gettext_lazy(
+            "A topic has words between dots: * matches one word, # any number of words. A regular expression "
+            "uses the syntax of PostgreSQL."
+        ),
     )
     pattern = forms.CharField(
-        required=False, strip=False, widget=AdminTextInputWidget, help_text="Such as “order.#” or “order.*.paid”."
+        required=False,
+        strip=False,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy("Such as “order.#” or “order.*.paid”."),
     )
     queue = forms.CharField(
         required=False,
         max_length=MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
-        help_text="Empty: the queue of the task.",
+        help_text=gettext_lazy("Empty: the queue of the task."),
     )
     task = forms.CharField(
         required=False,
         empty_value=None,
         widget=AdminTextInputWidget,
-        help_text="Dotted path of a task, which receives the content and the routing key. Empty: raw messages.",
+        help_text=gettext_lazy(
+            "Dotted path of a task, which receives the content and the routing key. Empty: raw messages."
+        ),
     )
     priority = forms.IntegerField(initial=0, min_value=-100, max_value=100)
     max_attempts = forms.IntegerField(
-        required=False, initial=5, help_text="Number of attempts of a message that ends with an error. Empty: one."
+        required=False,
+        initial=5,
+        help_text=gettext_lazy("Number of attempts of a message that ends with an error. Empty: one."),
     )
 
     class Meta:
@@ -98,7 +108,7 @@ class BindingForm(TaskForm):
     def _clean_queue(self, given: dict[str, Any]) -> None:
         queue = given["queue"] or (given["task"] and registry.find(given["task"]).queue_name)
         if not is_name(queue):
-            self.add_error("queue", f"Give a queue or a task; {NAMES_ARE}.")
+            self.add_error("queue", gettext("Give a queue or a task; {rule}.").format(rule=NAMES_ARE))
         given["queue"] = queue or ""
 
     def _clean_pattern(self, given: dict[str, Any]) -> None:
@@ -115,7 +125,7 @@ class BindingForm(TaskForm):
         new = known(Binding(**{name: self.cleaned_data.get(name) for name in self._meta.fields or ()}))
         there = {binding.key for binding, _ in functions.bindings(connections[alias()])}
         if not self.errors and new.key in there and (self.before is None or new.key != self.before.key):
-            self.add_error("pattern", "This binding exists already.")
+            self.add_error("pattern", gettext("This binding exists already."))
 
 
 def known(binding: Binding) -> KnownBinding:
@@ -130,19 +140,21 @@ def known(binding: Binding) -> KnownBinding:
     )
 
 
-@admin.display(description="pattern")
+@admin.display(description=gettext_lazy("pattern"))
 def pattern(binding: Binding) -> SafeString | str:
     if binding.kind == Binding.Kind.REGEX:
-        return format_html("{} {}", display.shortened(binding.pattern, 80), display.quiet("(regular expression)"))
-    return display.shortened(binding.pattern, 80) if binding.pattern else display.quiet("(no word)")
+        return format_html(
+            "{} {}", display.shortened(binding.pattern, 80), display.quiet(gettext("(regular expression)"))
+        )
+    return display.shortened(binding.pattern, 80) if binding.pattern else display.quiet(gettext("(no word)"))
 
 
-@admin.display(description="exchange")
+@admin.display(description=gettext_lazy("exchange"))
 def exchange(binding: Binding) -> SafeString:
     return format_html('<a href="{}">{}</a>', url("exchange_change", binding.exchange), binding.exchange)
 
 
-@admin.display(description="task")
+@admin.display(description=gettext_lazy("task"))
 def task(binding: Binding) -> SafeString | str:
     return display.task(binding.task)
 
@@ -159,7 +171,7 @@ class BindingAdmin(ReadOnlyAdmin):
     list_filter = (DeclaredFilter,)
     linked_by = ("exchange",)
     search_fields = ("pattern", "queue", "task")
-    search_help_text = "A part of the pattern, or of the name of the exchange, the queue or the task."
+    search_help_text = gettext_lazy("A part of the pattern, or of the name of the exchange, the queue or the task.")
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = self.get_queryset(request).defer("likeness", "regex")
@@ -173,8 +185,8 @@ class BindingAdmin(ReadOnlyAdmin):
             return [(None, {"fields": [exchange, pattern, "queue", task, "priority", "max_attempts", origin]})]
         return [
             (None, {"fields": ["exchange", "kind", "pattern"]}),
-            ("Receiver", {"fields": ["queue", "task"]}),
-            ("How", {"fields": ["priority", "max_attempts"]}),
+            (gettext("Receiver"), {"fields": ["queue", "task"]}),
+            (gettext("How"), {"fields": ["priority", "max_attempts"]}),
         ]
 
     # Permissions

@@ -11,6 +11,7 @@ from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextInput
 from django.core.exceptions import ValidationError
 from django.db.models import Func, IntegerField, Q
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
@@ -48,28 +49,30 @@ class Waiting(Func):
 
 
 class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
-    name = forms.CharField(widget=AdminTextInputWidget, max_length=MAX_NAME_BYTES, label="Channel")
+    name = forms.CharField(widget=AdminTextInputWidget, max_length=MAX_NAME_BYTES, label=gettext_lazy("Channel"))
     max_concurrency = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
-        help_text="Maximum number of messages that run at a time, in all queues together. Empty: no limit. 0: none.",
+        help_text=gettext_lazy(
+            "Maximum number of messages that run at a time, in all queues together. Empty: no limit. 0: none."
+        ),
     )
     max_size = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=control.MAX_LIMIT,
         widget=AdminIntegerFieldWidget,
-        help_text="Maximum number of waiting messages. Further enqueues are refused. Empty: no limit.",
+        help_text=gettext_lazy("Maximum number of waiting messages. Further enqueues are refused. Empty: no limit."),
     )
     release_interval_ms = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=control.MAX_LIMIT,
-        label="Release interval",
+        label=gettext_lazy("Release interval"),
         widget=AdminIntegerFieldWidget,
-        help_text="Milliseconds between the starts of two messages. Empty: none.",
+        help_text=gettext_lazy("Milliseconds between the starts of two messages. Empty: none."),
     )
 
     class Meta:
@@ -79,7 +82,7 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if not is_name(name):
-            message = f"This cannot be the name of a channel: {NAMES_ARE}."
+            message = gettext("This cannot be the name of a channel: {rule}.").format(rule=NAMES_ARE)
             raise ValidationError(message)
         return name
 
@@ -87,57 +90,58 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
         """An existing channel gets these limits."""
 
 
-@admin.display(description="running")
+@admin.display(description=gettext_lazy("running"))
 def running(channel: Channel) -> SafeString | str:
     counted = channel.running - getattr(channel, "ended", 0)
     if channel.max_concurrency is None:
         return display.number(counted)
-    words = f"{display.number(counted)} of {display.number(channel.max_concurrency)}"
+    words = display.of(display.number(counted), display.number(channel.max_concurrency))
     return display.label(words, "amber") if counted >= channel.max_concurrency else words
 
 
-@admin.display(description="waiting")
+@admin.display(description=gettext_lazy("waiting"))
 def waiting(channel: Channel) -> SafeString:
     number = getattr(channel, "waiting", 0)
     words = display.number(number) if number <= MAX_COUNTED else f"{display.number(MAX_COUNTED)}+"
     if channel.max_size is not None:
-        words = f"{words} of {display.number(channel.max_size)}"
+        words = display.of(words, display.number(channel.max_size))
     return format_html('<a href="{}">{}</a>', url("message_changelist", channel=channel.pk), words)
 
 
-@admin.display(description="release interval")
+@admin.display(description=gettext_lazy("release interval"))
 def interval(channel: Channel) -> str:
     milliseconds = channel.release_interval_ms
     return display.NOTHING if milliseconds is None else f"{display.number(milliseconds)} ms"
 
 
-@admin.display(description="next release")
+@admin.display(description=gettext_lazy("next release"))
 def next_release(channel: Channel) -> SafeString | str:
     """Returns when the next message may begin: after the interval, or when another one has ended."""
     if (
         channel.max_concurrency is not None
         and channel.running - getattr(channel, "ended", 0) >= channel.max_concurrency
     ):
-        return display.quiet("when one has ended" if channel.max_concurrency else "not before the limit is raised")
+        stands = gettext("not before the limit is raised")
+        return display.quiet(gettext("when one has ended") if channel.max_concurrency else stands)
     at, now = channel.release_at, getattr(channel, "now", None)
     if at is None or (now is not None and at <= now):
-        return display.quiet("at once") if channel.released_at is None else display.NOTHING
+        return display.quiet(gettext("at once")) if channel.released_at is None else display.NOTHING
     return display.moment(at)
 
 
-@admin.display(description="state")
+@admin.display(description=gettext_lazy("state"))
 def state(channel: Channel) -> SafeString | str:
     if channel.released_at is not None:
-        return display.label("released", "amber")
-    return display.NOTHING if channel.set_at is not None else display.quiet("no limits set")
+        return display.label(gettext("released"), "amber")
+    return display.NOTHING if channel.set_at is not None else display.quiet(gettext("no limits set"))
 
 
-@admin.display(description="limits set at")
+@admin.display(description=gettext_lazy("limits set at"))
 def set_at(channel: Channel) -> SafeString | str:
     return display.moment(channel.set_at)
 
 
-@admin.display(description="released at")
+@admin.display(description=gettext_lazy("released at"))
 def released_at(channel: Channel) -> SafeString | str:
     return display.moment(channel.released_at)
 
@@ -160,7 +164,7 @@ class ChannelAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_display = ("name", running, waiting, interval, next_release, state)
     search_fields = ("name",)
-    search_help_text = "A part of the name."
+    search_help_text = gettext_lazy("A part of the name.")
     actions = ("release",)
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
@@ -183,7 +187,11 @@ class ChannelAdmin(ReadOnlyAdmin):
         if obj is None:
             return [(None, {"fields": ["name", *limits]})]
         shown = limits if self.has_change_permission(request, obj) else ["max_concurrency", "max_size", interval]
-        return [(None, {"fields": ["name"]}), ("Limits", {"fields": shown}), ("Now", {"fields": list(NOW)})]
+        return [
+            (None, {"fields": ["name"]}),
+            (gettext("Limits"), {"fields": shown}),
+            (gettext("Now"), {"fields": list(NOW)}),
+        ]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Channel | None = None) -> Any:
         return super().get_readonly_fields(request, obj) if obj is None else ("name", *NOW)
@@ -198,14 +206,19 @@ class ChannelAdmin(ReadOnlyAdmin):
             database=alias(),
         )
 
-    @admin.action(description="Release: take no new messages, run the waiting ones", permissions=["change"])
+    @admin.action(
+        description=gettext_lazy("Release: take no new messages, run the waiting ones"), permissions=["change"]
+    )
     def release(self, request: HttpRequest, queryset: QuerySet[Channel]) -> None:
         names = [channel.name for channel in queryset.only("name")[: actions.MOST]]
         gone = [name for name in names if control.release_channel(name, database=alias())]
-        audit_log.written(request, Channel, names, "Released.")
+        audit_log.written(request, Channel, names, gettext("Released."))
         left = [name for name in names if name not in gone]
         if gone:
-            self.message_user(request, f"Released and deleted: {', '.join(gone)}.", messages.SUCCESS)
+            self.message_user(
+                request, gettext("Released and deleted: {names}.").format(names=", ".join(gone)), messages.SUCCESS
+            )
         if left:
-            message = f"Released: {', '.join(left)}. Each channel is deleted when its messages have ended."
+            message = gettext("Released: {names}. Each channel is deleted when its messages have ended.")
+            message = message.format(names=", ".join(left))
             self.message_user(request, message, messages.SUCCESS)

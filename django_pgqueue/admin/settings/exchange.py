@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Func, IntegerField, Q
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts import display
@@ -37,7 +38,7 @@ class Bindings(Func):
 
 
 class ExchangeForm(forms.ModelForm):  # type: ignore[type-arg]
-    name = forms.CharField(widget=AdminTextInputWidget, help_text="Such as “orders”.")
+    name = forms.CharField(widget=AdminTextInputWidget, help_text=gettext_lazy("Such as “orders”."))
 
     class Meta:
         model = Exchange
@@ -49,7 +50,7 @@ class ExchangeForm(forms.ModelForm):  # type: ignore[type-arg]
         except InvalidMessage as error:
             raise ValidationError(str(error)) from error
         if Exchange.objects.using(alias()).filter(pk=name).exists():
-            message = f"There is an exchange {name!r} already."
+            message = gettext("There is an exchange “{name}” already.").format(name=name)
             raise ValidationError(message)
         return name
 
@@ -59,7 +60,7 @@ class RouteForm(forms.Form):
         required=False,
         strip=False,
         max_length=MAX_BYTES,
-        label="Routing key",
+        label=gettext_lazy("Routing key"),
         widget=AdminTextInputWidget(attrs={"placeholder": "order.created"}),
     )
 
@@ -70,16 +71,16 @@ class RouteForm(forms.Form):
             raise ValidationError(str(error)) from error
 
 
-@admin.display(description="bindings")
+@admin.display(description=gettext_lazy("bindings"))
 def bindings(exchange: Exchange) -> SafeString | str:
     number = getattr(exchange, "bound", 0)
     address = url("binding_changelist", exchange=exchange.pk)
     return format_html('<a href="{}">{}</a>', address, display.number(number)) if number else "0"
 
 
-@admin.display(description="declared")
+@admin.display(description=gettext_lazy("declared"))
 def origin(row: Exchange | Binding) -> str:
-    return "in code" if row.declared else "by hand"
+    return gettext("in code") if row.declared else gettext("by hand")
 
 
 @admin.register(Exchange)
@@ -161,5 +162,5 @@ class ExchangeAdmin(ReadOnlyAdmin):
         number = of_it.count()
         if number:
             counts = {**counts, Binding._meta.verbose_name_plural: number}  # noqa: SLF001 -- Django's own way
-            shown = [*shown, [f"Binding: {binding}" for binding in of_it[:MAX_SHOWN]]]
+            shown = [*shown, [gettext("Binding: {binding}").format(binding=binding) for binding in of_it[:MAX_SHOWN]]]
         return shown, counts, needed, protected

@@ -9,6 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.db.models import Q
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 
 class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
     name = forms.CharField(
-        label="Queue",
+        label=gettext_lazy("Queue"),
         max_length=MAX_NAME_BYTES,
         widget=AdminTextInputWidget,
-        help_text="It is paused from now on: running messages continue, new messages wait.",
+        help_text=gettext_lazy("It is paused from now on: running messages continue, new messages wait."),
     )
 
     class Meta:
@@ -44,18 +45,20 @@ class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
         """A resumed queue can be paused again."""
 
 
-@admin.display(description="state")
+@admin.display(description=gettext_lazy("state"))
 def state(queue: QueueState) -> SafeString:
     paused = getattr(queue, "paused", None)
-    return display.label("not paused", "green") if paused is None else display.label("paused", "amber")
+    return (
+        display.label(gettext("not paused"), "green") if paused is None else display.label(gettext("paused"), "amber")
+    )
 
 
-@admin.display(description="paused at")
+@admin.display(description=gettext_lazy("paused at"))
 def paused_at(queue: QueueState) -> SafeString | str:
     return display.moment(getattr(queue, "paused", None))
 
 
-@admin.display(description="paused by")
+@admin.display(description=gettext_lazy("paused by"))
 def paused_by(queue: QueueState) -> SafeString | str:
     return display.shortened(queue.paused_by, 60)
 
@@ -91,21 +94,22 @@ class QueueAdmin(ReadOnlyAdmin):
     def save_model(self, request: HttpRequest, obj: QueueState, form: Any, change: bool) -> None:  # noqa: ARG002
         control.pause(obj.name, by=request.user.get_username(), database=alias())
 
-    @admin.action(description="Pause", permissions=["change"])
+    @admin.action(description=gettext_lazy("Pause"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
         names = [queue.name for queue in queryset.only("name")[: actions.MOST]]
         for name in names:
             control.pause(name, by=request.user.get_username(), database=alias())
-        audit_log.written(request, QueueState, names, "Paused.")
-        self.message_user(request, f"Paused: {', '.join(names)}.", messages.SUCCESS)
+        audit_log.written(request, QueueState, names, gettext("Paused."))
+        self.message_user(request, gettext("Paused: {names}.").format(names=", ".join(names)), messages.SUCCESS)
 
-    @admin.action(description="Resume", permissions=["change"])
+    @admin.action(description=gettext_lazy("Resume"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
         names = [
             queue.name
             for queue in queryset.only("name")[: actions.MOST]
             if control.resume(queue.name, database=alias())
         ]
-        audit_log.written(request, QueueState, names, "Resumed.")
-        message = f"Resumed: {', '.join(names)}." if names else "None of them was paused."
+        audit_log.written(request, QueueState, names, gettext("Resumed."))
+        none = gettext("None of them was paused.")
+        message = gettext("Resumed: {names}.").format(names=", ".join(names)) if names else none
         self.message_user(request, message, messages.SUCCESS if names else messages.WARNING)

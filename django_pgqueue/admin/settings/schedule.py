@@ -10,6 +10,7 @@ from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import control, functions
 from django_pgqueue.admin.parts import actions, audit_log, display
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 NEXT_RUNS = 5
+INTERVALS: tuple[tuple[int, Callable[[int], str]], ...] = (
+    (604_800_000, lambda n: ngettext("every week", "every {count} weeks", n)),
+    (86_400_000, lambda n: ngettext("every day", "every {count} days", n)),
+    (3_600_000, lambda n: ngettext("every hour", "every {count} hours", n)),
+    (60_000, lambda n: ngettext("every minute", "every {count} minutes", n)),
+    (1_000, lambda n: ngettext("every second", "every {count} seconds", n)),
+    (1, lambda n: ngettext("every millisecond", "every {count} milliseconds", n)),
+)
 BRIEF = (
     "name",
     "next_at",
@@ -65,22 +74,22 @@ class LastMessage(Func):
 
 
 class PausedFilter(admin.SimpleListFilter):
-    title = "state"
+    title = gettext_lazy("state")
     parameter_name = "paused"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
-        return [("no", "not paused"), ("yes", "paused")]
+        return [("no", gettext("not paused")), ("yes", gettext("paused"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
         return queryset if self.value() is None else queryset.filter(paused_at__isnull=self.value() != "yes")
 
 
 class DeclaredFilter(admin.SimpleListFilter):
-    title = "declared"
+    title = gettext_lazy("declared")
     parameter_name = "declared"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:  # noqa: ARG002
-        return [("code", "in code"), ("hand", "by hand")]
+        return [("code", gettext("in code")), ("hand", gettext("by hand"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:  # noqa: ARG002
         return queryset if self.value() is None else queryset.filter(declared=self.value() == "code")
@@ -94,35 +103,35 @@ class ScheduleColumns:
         self.declared = declared
         self.sees_content = sees_content
 
-    @admin.display(description="task")
+    @admin.display(description=gettext_lazy("task"))
     def task(self, schedule: Schedule) -> SafeString | str:
         return display.task(schedule.task)
 
-    @admin.display(description="runs")
+    @admin.display(description=gettext_lazy("runs"))
     def rule(self, schedule: Schedule) -> SafeString | str:
         try:
-            words = rule_of(schedule).words
+            words = rule_in_words(rule_of(schedule))
         except InvalidSchedule as error:
-            return format_html('<span title="{}">{}</span>', error, display.label("invalid", "red"))
+            return format_html('<span title="{}">{}</span>', error, display.label(gettext("invalid"), "red"))
         return format_html("{}{}", words, display.line(schedule.cron) if schedule.cron else "")
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, schedule: Schedule) -> SafeString:
         if (paused := getattr(schedule, "paused", None)) is not None:
-            return format_html("{}{}", display.label("paused", "grey"), self._ago(paused))
+            return format_html("{}{}", display.label(gettext("paused"), "grey"), self._ago(paused))
         if schedule.declared and schedule.name not in self.declared:
-            return display.label("no longer in the code", "amber")
+            return display.label(gettext("no longer in the code"), "amber")
         if schedule.next_at < self.now - ON_TIME:
-            return format_html("{}{}", display.label("late", "red"), display.line("no run yet"))
-        return display.label("active", "green")
+            return format_html("{}{}", display.label(gettext("late"), "red"), display.line(gettext("no run yet")))
+        return display.label(gettext("active"), "green")
 
-    @admin.display(description="next run")
+    @admin.display(description=gettext_lazy("next run"))
     def next_at(self, schedule: Schedule) -> SafeString | str:
         if getattr(schedule, "paused", None) is not None:
             return display.NOTHING
         return format_html("{}{}", display.moment(schedule.next_at), self._ago(schedule.next_at))
 
-    @admin.display(description="last run")
+    @admin.display(description=gettext_lazy("last run"))
     def last(self, schedule: Schedule) -> SafeString | str:
         slot, message_id = getattr(schedule, "last_slot", None), getattr(schedule, "last_message", None)
         if slot is None:
@@ -130,21 +139,26 @@ class ScheduleColumns:
         if message_id is None:
             return display.moment(slot)
         address = url("message_change", message_id)
-        return format_html('<a href="{}" title="message {}">{}</a>', address, str(message_id), display.moment(slot))
+        return format_html(
+            '<a href="{}" title="{}">{}</a>',
+            address,
+            gettext("message {id}").format(id=message_id),
+            display.moment(slot),
+        )
 
-    @admin.display(description="declared")
+    @admin.display(description=gettext_lazy("declared"))
     def origin(self, schedule: Schedule) -> str:
-        return "in code" if schedule.declared else "by hand"
+        return gettext("in code") if schedule.declared else gettext("by hand")
 
-    @admin.display(description="content")
+    @admin.display(description=gettext_lazy("content"))
     def content(self, schedule: Schedule) -> SafeString | str:
         return ShownContent(schedule, schedule.task, ("content",), sees=self.sees_content).block("content")
 
-    @admin.display(description="missed runs")
+    @admin.display(description=gettext_lazy("missed runs"))
     def missed(self, schedule: Schedule) -> str:
         return str(dict(Schedule.CatchUp.choices).get(schedule.catch_up, schedule.catch_up))
 
-    @admin.display(description="next runs")
+    @admin.display(description=gettext_lazy("next runs"))
     def next_runs(self, schedule: Schedule) -> SafeString | str:
         try:
             rule = rule_of(schedule)
@@ -159,7 +173,7 @@ class ScheduleColumns:
         """Formats the time in the schedule's own time zone."""
         if name == timezone.get_current_timezone_name():
             return ""
-        return display.line(f"{slot.astimezone(there):%H:%M:%S} in {name}")
+        return display.line(gettext("{time} in {zone}").format(time=f"{slot.astimezone(there):%H:%M:%S}", zone=name))
 
     def _ago(self, moment: dt.datetime) -> SafeString | str:
         far = display.relative(moment, self.now)
@@ -168,6 +182,15 @@ class ScheduleColumns:
 
 def rule_of(schedule: Schedule) -> Rule:
     return Rule(cron=schedule.cron, interval_ms=schedule.interval_ms, timezone=schedule.timezone)
+
+
+def rule_in_words(rule: Rule) -> str:
+    """Returns when a schedule runs, for people.  The package cronsim explains a cron expression, in English."""
+    if rule.cron is not None:
+        return rule.words
+    ms = rule.interval_ms or 0
+    size, words = next((size, words) for size, words in INTERVALS if ms % size == 0)
+    return words(ms // size).format(count=ms // size)
 
 
 @admin.register(Schedule)
@@ -179,7 +202,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_filter = (PausedFilter, DeclaredFilter)
     search_fields = ("name", "task")
-    search_help_text = "A part of the name, or of the task's name."
+    search_help_text = gettext_lazy("A part of the name, or of the task's name.")
     actions = ("pause", "resume", "run_now")
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
@@ -236,14 +259,18 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
         shown = self.shown(request)
-        runs = ("Runs", {"fields": [shown.state, shown.next_at, shown.next_runs, shown.last]})
+        runs = (gettext("Runs"), {"fields": [shown.state, shown.next_at, shown.next_runs, shown.last]})
         if obj is not None and not self.has_change_permission(request, obj):
             what = ["name", shown.origin, shown.task, shown.content, "queue", "priority", "max_attempts"]
-            return [(None, {"fields": what}), ("When", {"fields": [shown.rule, "timezone", shown.missed]}), runs]
+            return [
+                (None, {"fields": what}),
+                (gettext("When"), {"fields": [shown.rule, "timezone", shown.missed]}),
+                runs,
+            ]
         return [
             (None, {"fields": ["name", "task", "args", "kwargs"]}),
-            ("When", {"fields": ["cron", "interval", "timezone", "catch_up"]}),
-            ("How", {"fields": ["queue", "priority", "max_attempts"]}),
+            (gettext("When"), {"fields": ["cron", "interval", "timezone", "catch_up"]}),
+            (gettext("How"), {"fields": ["queue", "priority", "max_attempts"]}),
             *([runs] if obj is not None else []),
         ]
 
@@ -257,15 +284,17 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     # Actions
 
-    @admin.action(description="Pause", permissions=["change"])
+    @admin.action(description=gettext_lazy("Pause"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        self._each(request, queryset, control.pause_schedule, "paused", "already paused")
+        self._each(request, queryset, control.pause_schedule, gettext("paused"), gettext("already paused"))
 
-    @admin.action(description="Resume", permissions=["change"])
+    @admin.action(description=gettext_lazy("Resume"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
-        self._each(request, queryset, control.resume_schedule, "resumed with the next run", "not paused")
+        self._each(
+            request, queryset, control.resume_schedule, gettext("resumed with the next run"), gettext("not paused")
+        )
 
-    @admin.action(description="Run now", permissions=["run"])
+    @admin.action(description=gettext_lazy("Run now"), permissions=["run"])
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         """Enqueues an extra job; the slots do not change."""
         made: list[int] = []
@@ -273,12 +302,18 @@ class ScheduleAdmin(ReadOnlyAdmin):
             try:
                 made.append(control.run_schedule(name, database=alias()))
             except (InvalidSchedule, DuplicateMessage) as error:
-                self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
+                self.message_user(
+                    request, gettext("Schedule {name}: {error}").format(name=name, error=error), messages.ERROR
+                )
             else:
-                audit_log.written(request, Schedule, [name], f"Run now: message {made[-1]}.")
+                audit_log.written(request, Schedule, [name], gettext("Run now: message {id}.").format(id=made[-1]))
         links = format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in made))
         if made:
-            self.message_user(request, format_html("Enqueued {}: {}.", actions.count(made), links), messages.SUCCESS)
+            self.message_user(
+                request,
+                format_html(gettext("Enqueued {messages}: {ids}."), messages=actions.count(made), ids=links),
+                messages.SUCCESS,
+            )
 
     def _each(
         self,
@@ -294,12 +329,18 @@ class ScheduleAdmin(ReadOnlyAdmin):
             try:
                 (done if act(name, database=alias()) else passed).append(name)
             except InvalidSchedule as error:
-                self.message_user(request, f"Schedule {name}: {error}", messages.ERROR)
+                self.message_user(
+                    request, gettext("Schedule {name}: {error}").format(name=name, error=error), messages.ERROR
+                )
         if done:
             audit_log.written(request, Schedule, done, f"{what[0].upper()}{what[1:]}.")
             self.message_user(request, f"{counted(done)} {what}.", messages.SUCCESS)
         if passed:
-            self.message_user(request, f"Not changed: {counted(passed)}, {otherwise}.", messages.WARNING)
+            self.message_user(
+                request,
+                gettext("Not changed: {reasons}.").format(reasons=f"{counted(passed)}, {otherwise}"),
+                messages.WARNING,
+            )
 
     def _chosen(self, queryset: QuerySet[Schedule]) -> Iterable[str]:
         return list(queryset.order_by("name").values_list("name", flat=True)[: actions.MOST])
@@ -307,6 +348,5 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
 def counted(names: list[str]) -> str:
     shown = ", ".join(names[: actions.NAMED])
-    return (
-        f"{len(names)} schedule{'' if len(names) == 1 else 's'} ({shown}{', …' if len(names) > actions.NAMED else ''})"
-    )
+    words = ngettext("{count} schedule", "{count} schedules", len(names)).format(count=len(names))
+    return f"{words} ({shown}{', …' if len(names) > actions.NAMED else ''})"

@@ -9,6 +9,7 @@ from django import forms
 from django.conf import settings
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.settings.task_form import TaskForm
@@ -32,39 +33,43 @@ class ScheduleForm(TaskForm):
 
     name = forms.CharField(max_length=limits.MAX_NAME_BYTES, widget=AdminTextInputWidget)
     task = forms.CharField(
-        widget=AdminTextInputWidget, help_text="Dotted path of a task, such as shop.tasks.send_receipt."
+        widget=AdminTextInputWidget, help_text=gettext_lazy("Dotted path of a task, such as shop.tasks.send_receipt.")
     )
     args = forms.JSONField(
         required=False,
         initial=list,
-        label="Positional arguments",
+        label=gettext_lazy("Positional arguments"),
         widget=AdminTextareaWidget(attrs={"rows": 3}),
-        help_text="A JSON array.",
+        help_text=gettext_lazy("A JSON array."),
     )
     kwargs = forms.JSONField(
         required=False,
         initial=dict,
-        label="Keyword arguments",
+        label=gettext_lazy("Keyword arguments"),
         widget=AdminTextareaWidget(attrs={"rows": 3}),
-        help_text="A JSON object.",
+        help_text=gettext_lazy("A JSON object."),
     )
     cron = forms.CharField(
         required=False,
         empty_value=None,
         widget=AdminTextInputWidget,
-        help_text="Minute hour day month weekday, such as “30 2 * * mon-fri”. Or an interval:",
+        help_text=gettext_lazy("Minute hour day month weekday, such as “30 2 * * mon-fri”. Or an interval:"),
     )
     interval = forms.DurationField(
-        required=False, widget=AdminTextInputWidget, help_text="Such as “00:05:00” for every five minutes."
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy("Such as “00:05:00” for every five minutes."),
     )
     timezone = forms.CharField(
-        initial=lambda: settings.TIME_ZONE, widget=AdminTextInputWidget, help_text="Such as Europe/Berlin."
+        initial=lambda: settings.TIME_ZONE,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy("Such as Europe/Berlin."),
     )
-    catch_up = forms.ChoiceField(choices=Schedule.CatchUp.choices, initial="one", label="Missed runs")
+    catch_up = forms.ChoiceField(choices=Schedule.CatchUp.choices, initial="one", label=gettext_lazy("Missed runs"))
     queue = forms.CharField(initial="default", widget=AdminTextInputWidget)
     priority = forms.IntegerField(initial=0, min_value=-100, max_value=100)
     max_attempts = forms.IntegerField(
-        required=False, help_text="Number of attempts when the task raises an exception. Empty: one."
+        required=False, help_text=gettext_lazy("Number of attempts when the task raises an exception. Empty: one.")
     )
 
     class Meta:
@@ -90,7 +95,7 @@ class ScheduleForm(TaskForm):
     def clean_name(self) -> str:
         name = names.name_of("schedule", self.cleaned_data["name"], ValidationError)
         if Schedule.objects.using(alias()).filter(pk=name).exists():
-            message = f"There is a schedule {name!r} already."
+            message = gettext("There is a schedule “{name}” already.").format(name=name)
             raise ValidationError(message)
         return name
 
@@ -125,7 +130,7 @@ class ScheduleForm(TaskForm):
             return
         cron, interval = given["cron"], given["interval"]
         if (cron is None) == (interval is None):
-            self.add_error("cron", "Give either a cron expression or an interval, and not both.")
+            self.add_error("cron", gettext("Give either a cron expression or an interval, and not both."))
             return
         try:
             interval_ms = None if interval is None else interval // MILLISECOND
@@ -138,9 +143,10 @@ class ScheduleForm(TaskForm):
     def _clean_call(self, task: AnyTask, given: dict[str, Any]) -> None:
         args = [] if given["args"] is None else given["args"]
         kwargs = {} if given["kwargs"] is None else given["kwargs"]
-        for name, value, kind, what in (("args", args, list, "array"), ("kwargs", kwargs, dict, "object")):
-            if not isinstance(value, kind):
-                self.add_error(name, f"This is not a JSON {what}.")
+        if not isinstance(args, list):
+            self.add_error("args", gettext("This is not a JSON array."))
+        if not isinstance(kwargs, dict):
+            self.add_error("kwargs", gettext("This is not a JSON object."))
         if {"args", "kwargs"} & set(self.errors):
             return
         max_bytes = cast("PgQueueBackend", task.get_backend()).settings.max_content_bytes

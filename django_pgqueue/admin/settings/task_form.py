@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.backend.pgqueue import PgQueueBackend
@@ -21,12 +22,12 @@ class TaskForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_max_attempts(self) -> int | None:
         given: int | None = self.cleaned_data["max_attempts"]
         if not is_max_attempts(given):
-            message = "This is a whole number from 1 on, or empty."
+            message = gettext("This is a whole number from 1 on, or empty.")
             raise ValidationError(message)
         return given
 
     def check_backend(self, path: str, task: AnyTask) -> None:
         backend = task.get_backend()
         if not isinstance(backend, PgQueueBackend) or backend.settings.database != alias():
-            message = f"{path} has a backend that does not keep its jobs in this database."
+            message = gettext("{task} has a backend that does not keep its jobs in this database.").format(task=path)
             raise ValidationError(message)

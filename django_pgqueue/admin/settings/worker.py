@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.parts import actions as parts_actions, audit_log, display
@@ -37,39 +38,40 @@ class WorkerColumns:
         held: HeldCounts = once(request, "held", lambda: HeldCounts.at(moment, using=alias()))
         return cls(moment, held)
 
-    @admin.display(description="queues")
+    @admin.display(description=gettext_lazy("queues"))
     def queues(self, worker: Worker) -> SafeString | str:
-        served = "all" if worker.queues is None else names(worker.queues)
+        served = gettext("all") if worker.queues is None else names(worker.queues)
         if not worker.tasks:
-            served += " (raw messages)"
-        return display.shortened(
-            f"{served} but {names(worker.exclude_queues)}" if worker.exclude_queues else served, 120
-        )
+            served = gettext("{queues} (raw messages)").format(queues=served)
+        if worker.exclude_queues:
+            served = gettext("{queues} but {others}").format(queues=served, others=names(worker.exclude_queues))
+        return display.shortened(served, 120)
 
-    @admin.display(description="state")
+    @admin.display(description=gettext_lazy("state"))
     def state(self, worker: Worker) -> SafeString:
         seen_at = self._seen(worker)
         if is_silent(seen_at, worker.silent_until, self.now):
-            return display.label(f"not seen for {display.span(self.now - seen_at)}", "red")
+            return display.label(gettext("not seen for {time}").format(time=display.span(self.now - seen_at)), "red")
         if worker.ordered:
-            word = "paused" if worker.ordered == "pause" else "stopping"
-            return format_html(
-                "{}{}", display.label(word, "amber"), display.line(f"by {display.shortened(worker.ordered_by, 60)}")
-            )
+            word = gettext("paused") if worker.ordered == "pause" else gettext("stopping")
+            by = format_html(gettext("by {name}"), name=display.shortened(worker.ordered_by, 60))
+            return format_html("{}{}", display.label(word, "amber"), display.line(by))
         if not self.held.is_busy(worker.id, worker.asleep_until, self.now):
-            return display.label("idle", "blue")
-        slots = f"{self.held.used({worker.id: worker.slots})} of {display.number(worker.slots)} slots"
-        return format_html("{}{}", display.label("busy", "green"), display.line(slots) if worker.tasks else "")
+            return display.label(gettext("idle"), "blue")
+        slots = gettext("{used} of {count} slots").format(
+            used=self.held.used({worker.id: worker.slots}), count=display.number(worker.slots)
+        )
+        return format_html("{}{}", display.label(gettext("busy"), "green"), display.line(slots) if worker.tasks else "")
 
-    @admin.display(description="problem")
+    @admin.display(description=gettext_lazy("problem"))
     def problem(self, worker: Worker) -> SafeString | str:
         return display.shortened(worker.problem or "", 120)
 
-    @admin.display(description="seen at")
+    @admin.display(description=gettext_lazy("seen at"))
     def seen_at(self, worker: Worker) -> SafeString | str:
         return display.moment(self._seen(worker))
 
-    @admin.display(description="started at")
+    @admin.display(description=gettext_lazy("started at"))
     def started_at(self, worker: Worker) -> SafeString | str:
         return display.moment(getattr(worker, "started", None))
 
@@ -79,7 +81,7 @@ class WorkerColumns:
 
 
 def names(queues: list[str | None]) -> str:
-    return ", ".join(str(queue) for queue in queues) or "none"
+    return ", ".join(str(queue) for queue in queues) or gettext("none")
 
 
 @admin.register(Worker)
@@ -92,25 +94,25 @@ class WorkerAdmin(ReadOnlyAdmin):
         """Allows the actions; the page of a row has nothing to edit."""
         return obj is None and admin.ModelAdmin.has_change_permission(self, request)
 
-    @admin.action(description="Pause", permissions=["change"])
+    @admin.action(description=gettext_lazy("Pause"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order(request, queryset, "pause", "Paused")
+        self._order(request, queryset, "pause", gettext("Paused"))
 
-    @admin.action(description="Resume", permissions=["change"])
+    @admin.action(description=gettext_lazy("Resume"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order(request, queryset, "resume", "Resumed")
+        self._order(request, queryset, "resume", gettext("Resumed"))
 
-    @admin.action(description="Stop", permissions=["change"])
+    @admin.action(description=gettext_lazy("Stop"), permissions=["change"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order(request, queryset, "stop", "Asked to stop")
+        self._order(request, queryset, "stop", gettext("Asked to stop"))
 
-    @admin.action(description="One slot more", permissions=["change"])
+    @admin.action(description=gettext_lazy("One slot more"), permissions=["change"])
     def more_slots(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order(request, queryset, "slots", "One slot more", change=1)
+        self._order(request, queryset, "slots", gettext("One slot more"), change=1)
 
-    @admin.action(description="One slot fewer", permissions=["change"])
+    @admin.action(description=gettext_lazy("One slot fewer"), permissions=["change"])
     def fewer_slots(self, request: HttpRequest, queryset: QuerySet[Worker]) -> None:
-        self._order(request, queryset, "slots", "One slot fewer", change=-1)
+        self._order(request, queryset, "slots", gettext("One slot fewer"), change=-1)
 
     def _order(
         self, request: HttpRequest, queryset: QuerySet[Worker], order: str, done: str, *, change: int | None = None
@@ -126,10 +128,12 @@ class WorkerAdmin(ReadOnlyAdmin):
             (followed if found else gone).append(worker.id)
         audit_log.written(request, Worker, followed, f"{done}.")
         if followed:
-            message = f"{done}: {', '.join(followed)}. Workers follow within seconds."
+            message = gettext("{done}: {names}. Workers follow within seconds.")
+            message = message.format(done=done, names=", ".join(followed))
             self.message_user(request, message, messages.SUCCESS)
         if gone:
-            message = f"Gone, or a listener for raw messages, so nothing was ordered: {', '.join(gone)}."
+            message = gettext("Gone, or a listener for raw messages, so nothing was ordered: {names}.")
+            message = message.format(names=", ".join(gone))
             self.message_user(request, message, messages.WARNING)
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:

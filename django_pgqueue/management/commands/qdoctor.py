@@ -8,7 +8,7 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.db import OperationalError
 
 from django_pgqueue.management import databases
@@ -53,6 +53,7 @@ class Command(BaseCommand):
             "--database", metavar="ALIAS", help="Only this database (default: all databases with a queue)."
         )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         if options["setup"]:
             self._walk()

@@ -8,7 +8,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime, parse_duration
 
@@ -59,6 +59,7 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="Do it, and do not only count.")
         parser.add_argument("--no-wait", action="store_true", help="Do not wait for its end.")
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         known = databases.asked(options["database"])
         if len(known) != 1:

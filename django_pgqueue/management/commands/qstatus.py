@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.db import OperationalError, connections
 
 from django_pgqueue import functions
@@ -63,6 +63,7 @@ class Command(BaseCommand):
             "--database", metavar="ALIAS", help="Alias of the database (default: that of the default backend)."
         )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         databases.asked(options["database"])
         database = options["database"] or default_database()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, no_translations
 from django.db import connections
 
 from django_pgqueue import control, functions
@@ -47,6 +47,7 @@ class Command(BaseCommand):
             "--database", metavar="ALIAS", help="Alias of the database (default: that of the default backend)."
         )
 
+    @no_translations
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         databases.asked(options["database"])
         database = options["database"] or default_database()

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django.utils import timezone
+from django.utils.translation import gettext, ngettext
 
 from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.monitoring.overview.formatting import number, rate, span
+from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from django_pgqueue.monitoring.overview.overview import Overview, QueueOverview
+    from django_pgqueue.worker.upkeep.bloat import Bloated
 
 NAMED = 3
 """So many queues or workers of a line have their names in it."""
@@ -58,8 +61,10 @@ def named(names: Sequence[str]) -> str:
     """
     names = [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}..." for name in names]
     if len(names) > NAMED:
-        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+        return gettext("{names} and {more} more").format(names=", ".join(names[:NAMED]), more=len(names) - NAMED)
+    if len(names) == 1:
+        return names[0]
+    return gettext("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])
 
 
 def total(figures: Iterable[Figure]) -> Figure:
@@ -67,8 +72,10 @@ def total(figures: Iterable[Figure]) -> Figure:
     return Figure(sum(one.value for one in figures), all(one.is_exact for one in figures))
 
 
-def _are(figure: Figure, what: str) -> str:
-    return f"1 message {what.replace('are', 'is', 1)}" if str(figure) == "1" else f"{figure} messages {what}"
+def _ready(queues: Iterable[QueueOverview]) -> str:
+    figure = total(one.count.ready for one in queues)
+    count = 1 if str(figure) == "1" else max(2, figure.value)  # "~1" is about one, and so of a number
+    return ngettext("{count} message is ready", "{count} messages are ready", count).format(count=figure)
 
 
 def _worst_first(queues: Iterable[QueueOverview]) -> list[QueueOverview]:
@@ -79,13 +86,14 @@ def _without_worker(whole: Overview) -> Iterator[Alert]:
     queues = _worst_first(one for one in whole.queues if one.has_no_worker and not one.paused)
     if not queues:
         return
-    ready = _are(total(one.count.ready for one in queues), "are ready")
+    ready = _ready(queues)
     names = named([one.name for one in queues])
     if len(queues) == 1:
-        text = f"No worker serves the queue {names}: {ready}."
+        text = gettext("No worker serves the queue {queue}: {ready}.").format(queue=names, ready=ready)
         filters = {"status": "ready", "queue": queues[0].name}
     else:
-        text, filters = f"{number(len(queues))} queues have no worker, {names}: {ready}.", {"status": "ready"}
+        text, filters = gettext("{count} queues have no worker, {names}: {ready}."), {"status": "ready"}
+        text = text.format(count=number(len(queues)), names=names, ready=ready)
     yield Alert(kind="no-worker", text=text, page="message", filters=filters)
 
 
@@ -93,27 +101,42 @@ def _expired(whole: Overview) -> Iterator[Alert]:
     queues = [one for one in whole.queues if one.count.expired and not one.paused]
     if queues:
         expired = total(one.count.expired for one in queues)
-        have = "message of 1 worker that died waits" if str(expired) == "1" else "messages of workers that died wait"
-        text = f"{expired} {have} to be taken over, in {named([one.name for one in queues])}."
+        words = ngettext(
+            "{count} message of 1 worker that died waits to be taken over, in {names}.",
+            "{count} messages of workers that died wait to be taken over, in {names}.",
+            1 if str(expired) == "1" else max(2, expired.value),
+        )
+        text = words.format(count=expired, names=named([one.name for one in queues]))
         yield Alert(kind="expired", text=text, page="message", filters={"status": "expired"})
 
 
 def _failing(whole: Overview) -> Iterator[Alert]:
     for one in whole.failing[:MAX_FAILING]:
-        usual = (
-            "and nothing had failed the day before" if one.times is None else f"{one.times:.0f} times the usual number"
+        words = (
+            gettext(
+                "{count} attempts of {queue} failed in 15 minutes, and nothing had failed the day before, "
+                "since {since}."
+            )
+            if one.times is None
+            else gettext(
+                "{count} attempts of {queue} failed in 15 minutes, {times} times the usual number, since {since}."
+            )
         )
-        failures = f"{number(one.failures)} attempts of {named([one.queue])}"
-        since = f"{timezone.localtime(one.since):%H:%M}"
         yield Alert(
             kind="failing",
-            text=f"{failures} failed in 15 minutes, {usual}, since {since}.",
+            text=words.format(
+                count=number(one.failures),
+                queue=named([one.queue]),
+                times=f"{one.times or 0:.0f}",
+                since=f"{timezone.localtime(one.since):%H:%M}",
+            ),
             page="attempt",
             filters={"queue": one.queue, "status__exact": "failed"},
         )
     if len(whole.failing) > MAX_FAILING:
         more = len(whole.failing) - MAX_FAILING
-        yield Alert(kind="failing", text=f"{more} more queues fail more than usual.", page="attempt")
+        text = ngettext("{count} more queue fails more than usual.", "{count} more queues fail more than usual.", more)
+        yield Alert(kind="failing", text=text.format(count=more), page="attempt")
 
 
 def _behind(whole: Overview) -> Iterator[Alert]:
@@ -123,18 +146,24 @@ def _behind(whole: Overview) -> Iterator[Alert]:
         and not one.paused and not one.has_no_worker and one.count.tasks_are_ready
     ]  # fmt: skip
     for one in late[:MAX_BACKLOGS]:
-        wait = "waits" if str(one.count.ready) == "1" else "wait"
-        text = f"{one.count.ready} {wait} in {named([one.name])}, the first for {span(one.count.oldest)}"
-        pace = one.pulse.a_minute if one.pulse else 0.0
-        if pace:
-            needed = dt.timedelta(minutes=min(one.count.ready.value / pace, 1e6))
-            text += f"; {rate(pace)} end a minute, so the last would wait {span(needed)} more"
-        else:
-            text += "; none has ended in the last ten minutes"
-        yield Alert(kind="behind", text=f"{text}.", page="message", filters={"status": "ready", "queue": one.name})
+        words = ngettext(
+            "{count} waits in {queue}, the first for {time}; {pace}.",
+            "{count} wait in {queue}, the first for {time}; {pace}.",
+            1 if str(one.count.ready) == "1" else max(2, one.count.ready.value),
+        )
+        pace = gettext("none has ended in the last ten minutes")
+        a_minute = one.pulse.a_minute if one.pulse else 0.0
+        if a_minute:
+            needed = dt.timedelta(minutes=min(one.count.ready.value / a_minute, 1e6))
+            pace = gettext("{rate} end a minute, so the last would wait {time} more")
+            pace = pace.format(rate=rate(a_minute), time=span(needed))
+        text = words.format(count=one.count.ready, queue=named([one.name]), time=span(one.count.oldest), pace=pace)
+        yield Alert(kind="behind", text=text, page="message", filters={"status": "ready", "queue": one.name})
     if others := late[MAX_BACKLOGS:]:
-        ready = _are(total(one.count.ready for one in others), "are ready")
-        text = f"{len(others)} more {'queue is' if len(others) == 1 else 'queues are'} behind: {ready}."
+        ready = _ready(others)
+        text = ngettext(
+            "{count} more queue is behind: {ready}.", "{count} more queues are behind: {ready}.", len(others)
+        ).format(count=len(others), ready=ready)
         yield Alert(kind="behind", text=text, page="message", filters={"status": "ready"})
 
 
@@ -148,46 +177,69 @@ def _unknown(whole: Overview) -> Iterator[Alert]:
 def _silent(whole: Overview) -> Iterator[Alert]:
     silent = whole.workers.silent
     if len(silent) == 1:
-        text = f"Worker {silent[0].id} has not renewed its row for {span(silent[0].silence)}: it died, or cannot reach "
-        yield Alert(kind="silent", text=f"{text}the database.", page="worker", key=silent[0].id)
+        text = gettext("Worker {id} has not renewed its row for {time}: it died, or cannot reach the database.")
+        text = text.format(id=silent[0].id, time=span(silent[0].silence))
+        yield Alert(kind="silent", text=text, page="worker", key=silent[0].id)
     elif silent:
         names = named([f"{one.id} ({span(one.silence)})" for one in silent])
-        text = f"{number(len(silent))} workers have not renewed their rows: {names}. They died, or cannot reach the "
-        yield Alert(kind="silent", text=f"{text}database.", page="worker")
+        text = gettext("{count} workers have not renewed their rows: {names}. They died, or cannot reach the database.")
+        yield Alert(kind="silent", text=text.format(count=number(len(silent)), names=names), page="worker")
 
 
 def _paused(whole: Overview) -> Iterator[Alert]:
     queues = _worst_first(one for one in whole.queues if one.paused and one.count.ready)
     if not queues:
         return
-    ready = _are(total(one.count.ready for one in queues), "are ready")
+    ready = _ready(queues)
     names = named([one.name for one in queues])
     if len(queues) == 1 and (paused := queues[0].paused) is not None:
-        text = f"The queue {names} has been paused for {span(max(dt.timedelta(), whole.at - paused.since))}"
-        text += f" by {paused.by or 'somebody'}: {ready}."
+        text = gettext("The queue {queue} has been paused for {time} by {who}: {ready}.").format(
+            queue=names,
+            time=span(max(dt.timedelta(), whole.at - paused.since)),
+            who=paused.by or gettext("somebody"),
+            ready=ready,
+        )
         yield Alert(kind="paused", text=text, page="queue", key=queues[0].name, paused_queue=queues[0].name)
     else:
-        text = f"{number(len(queues))} queues are paused, {names}: {ready}."
+        text = gettext("{count} queues are paused, {names}: {ready}.")
+        text = text.format(count=number(len(queues)), names=names, ready=ready)
         yield Alert(kind="paused", text=text, page="queue")
 
 
 def _pinned(whole: Overview) -> Iterator[Alert]:
     for one in whole.pinned[:MAX_PINNED]:
-        text = f"The transaction of {one.who} ({one.application}, user {one.user}) has been open for {span(one.age)}: "
-        yield Alert(kind="pinned", text=f"{text}until it ends, rows of ended messages cannot be cleaned up.")
+        text = gettext(
+            "The transaction of {session} ({application}, user {user}) has been open for {time}: until it ends, rows "
+            "of ended messages cannot be cleaned up."
+        )
+        text = text.format(session=one.who, application=one.application, user=one.user, time=span(one.age))
+        yield Alert(kind="pinned", text=text)
     if more := whole.pinned[MAX_PINNED:]:
-        have = "transaction has" if len(more) == 1 else "transactions have"
-        yield Alert(kind="pinned", text=f"{len(more)} more {have} been open for long.")
+        text = ngettext(
+            "{count} more transaction has been open for long.",
+            "{count} more transactions have been open for long.",
+            len(more),
+        )
+        yield Alert(kind="pinned", text=text.format(count=len(more)))
 
 
 def _bloated(whole: Overview) -> Iterator[Alert]:
     if len(whole.bloated) == 1:
-        yield Alert(kind="bloated", text=f"{whole.bloated[0]} See manage.py qdoctor.")
+        yield Alert(kind="bloated", text=gettext("{what} See manage.py qdoctor.").format(what=_size(whole.bloated[0])))
     elif whole.bloated:
-        first = str(max(whole.bloated, key=lambda one: one.bytes)).removesuffix(".")
+        first = _size(max(whole.bloated, key=lambda one: one.bytes)).removesuffix(".")
         more = len(whole.bloated) - 1
-        what = "table or index is" if more == 1 else "tables and indexes are"
-        yield Alert(
-            kind="bloated",
-            text=f"{first}, and {more} more {what} too large. See manage.py qdoctor.",
+        text = ngettext(
+            "{what}, and {count} more table or index is too large. See manage.py qdoctor.",
+            "{what}, and {count} more tables and indexes are too large. See manage.py qdoctor.",
+            more,
         )
+        yield Alert(kind="bloated", text=text.format(what=first, count=more))
+
+
+def _size(one: Bloated) -> str:
+    if one.kind == "dead-rows":
+        words = gettext("{table} has {dead} dead rows and {live} live ones, in {size}.")
+    else:
+        words = gettext("{table} takes {size} for {live} live rows.")
+    return words.format(table=one.name, dead=number(one.dead), live=number(one.live), size=size(one.bytes))

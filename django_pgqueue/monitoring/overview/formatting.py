@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.utils.translation import gettext
+
 from django_pgqueue.values.times import EARLIEST_MS, LATEST_MS, to_epoch_ms
 
 NOTHING = "-"
@@ -28,7 +30,7 @@ def relative(value: dt.datetime, now: dt.datetime) -> str:
     if abs(ms) > FAR_MS:
         return ""
     words = span(dt.timedelta(milliseconds=abs(ms)))
-    return f"in {words}" if ms > 0 else f"{words} ago"
+    return (gettext("in {time}") if ms > 0 else gettext("{time} ago")).format(time=words)
 
 
 def outside(value: dt.datetime) -> str:
@@ -39,7 +41,9 @@ def outside(value: dt.datetime) -> str:
     ('after the year 9999', '')
     """
     ms = to_epoch_ms(value)
-    return "after the year 9999" if ms > LATEST_MS else "before the year 1" if ms < EARLIEST_MS else ""
+    if ms > LATEST_MS:
+        return gettext("after the year 9999")
+    return gettext("before the year 1") if ms < EARLIEST_MS else ""
 
 
 def span(value: dt.timedelta | None) -> str:

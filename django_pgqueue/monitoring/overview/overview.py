@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.db import connections
+from django.utils.translation import gettext
 
 from django_pgqueue import functions
 from django_pgqueue.models.tables import QueueState, Schedule
@@ -48,7 +49,8 @@ class Paused:
     by: str | None
 
     def words(self, _: dt.datetime) -> Words:
-        return "Queue {} is paused since {} by {}.", self.queue, self.since, self.by or "somebody"
+        words = gettext("Queue {} is paused since {} by {}.")
+        return words, self.queue, self.since, self.by or gettext("somebody")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

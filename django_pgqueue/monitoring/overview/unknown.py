@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.db import connections
+from django.utils.translation import ngettext
 
 from django_pgqueue import functions
 from django_pgqueue.monitoring.overview.capped import Capped
@@ -47,8 +48,11 @@ class UnknownTasks:
         """Says how many tasks are not listed; empty: all are."""
         if not self.more:
             return ""
-        wait, them = ("task waits", "it") if str(self.more) == "1" else ("tasks wait", "them")
-        return f"{self.more} more {wait} for a worker that knows {them}."
+        return ngettext(
+            "{count} more task waits for a worker that knows it.",
+            "{count} more tasks wait for a worker that knows them.",
+            self.more.value,
+        ).format(count=self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +66,15 @@ class UnknownName:
     reason: str
 
     def __str__(self) -> str:
-        wait = "waits" if self.count.value == 1 else "wait"
-        return (
-            f"{self.count} of {self.task} in the queue {self.queue} {wait} for a worker that knows the task, the first "
-            f"for {span(self.wait)}: {self.reason}"
+        words = ngettext(
+            "{count} of {task} in the queue {queue} waits for a worker that knows the task, the first for "
+            "{time}: {reason}",
+            "{count} of {task} in the queue {queue} wait for a worker that knows the task, the first for "
+            "{time}: {reason}",
+            self.count.value,
+        )
+        return words.format(
+            count=self.count, task=self.task, queue=self.queue, time=span(self.wait), reason=self.reason
         )
 
 

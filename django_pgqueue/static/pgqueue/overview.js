@@ -41,7 +41,7 @@
     try {
       const answer = await fetch(live.dataset.url, { signal: asked.signal, headers: { Accept: "application/json" } });
       if (answer.redirected || answer.status === 403) {
-        say("You are not logged in any more, or may not see this.");
+        say(live.dataset.refused);
         return;
       }
       const told = await answer.json();
@@ -55,7 +55,7 @@
       if (error.name === "AbortError") {
         return;
       }
-      say("The numbers could not be refreshed. Trying again.");
+      say(live.dataset.failed);
       wait = Math.min(60000, wait * 2);
     }
     plan(wait);
@@ -85,7 +85,7 @@
   button.addEventListener("click", () => {
     stopped = !stopped;
     button.setAttribute("aria-pressed", String(stopped));
-    say(stopped ? "Not refreshed any more." : "");
+    say(stopped ? live.dataset.stopped : "");
     if (stopped) {
       leave();
     } else {
