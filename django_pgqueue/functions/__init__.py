@@ -73,6 +73,7 @@ from django_pgqueue.functions.exchange import (
     exchanges,
     message_publish,
 )
+from django_pgqueue.functions.failure_alerts import FailureAlert, failure_alerts
 from django_pgqueue.functions.installed import (
     Installed,
     explained,

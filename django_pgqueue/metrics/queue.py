@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from django_pgqueue.functions import LakeRow
+    from django_pgqueue.functions import FailureAlert, LakeRow
     from django_pgqueue.monitoring.overview import Overview
 
 logger = logging.getLogger("django_pgqueue.metrics")
@@ -53,6 +53,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
             with overview.bounded(database, timeout=STATEMENT_TIMEOUT):
                 found = overview.taken(database)
                 lakes = functions.lakes(connections[database])
+                alerts = functions.failure_alerts(connections[database])
         except (DatabaseError, InterfaceError, OutdatedQueue) as error:
             logger.warning("The queue in the database %r cannot be read: %s", database, error)
             connections[database].close_if_unusable_or_obsolete()
@@ -61,6 +62,7 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
             of_queues(gauges, database, found)
             of_workers(gauges, database, found)
             of_lakes(gauges, database, lakes)
+            of_report(gauges, database, alerts)
             up = True
         gauges.add("up", "Whether the queue could be read.", up, database=database)
         gauges.add("look_seconds", "How long reading the queue took.", time.monotonic() - began, database=database)
@@ -150,3 +152,11 @@ def of_lakes(gauges: Gauges, database: str, lakes: Iterable[LakeRow]) -> None:
         gauges.add("lake_lag_seconds", lag, lake.lag_seconds, **labels)
         missed = "Attempts that retention dropped before this lake had them."
         gauges.add("lake_missed_attempts", missed, lake.missed_attempts, **labels)
+
+
+def of_report(gauges: Gauges, database: str, alerts: Iterable[FailureAlert]) -> None:
+    about = "Messages that failed in the last reported hour, of tasks that failed unusually often in it."
+    for alert in alerts:
+        if alert.is_newest:
+            labels = {"database": database, "queue": alert.queue, "task": alert.task or ""}
+            gauges.add("unusual_failures", about, alert.failed, **labels)

@@ -165,3 +165,19 @@ def test_the_page_asks_the_same_number_of_queries_however_many_rows(
     root.open(INSIGHTS)
     with django_assert_max_num_queries(22):
         root.open(INSIGHTS)
+
+
+def test_tasks_that_failed_more_often_than_in_other_weeks_stand_at_the_top(root: Visitor) -> None:
+    ago = (dt.datetime.now(dt.UTC) - NOON) // dt.timedelta(hours=1)
+    page = root.open(INSIGHTS)
+    assert "Unusual failures" not in page.root.text
+    for hours, failed in ((1, 31), (2, 9), (3, 30), (4, 40)):
+        hour(ago - hours, failed=failed, task="<b>often</b>")
+        hour(ago - hours - 168, failed=10 if hours < 4 else 14, task="<b>often</b>")
+    for hours, failed in ((1, 12), (1 + 168, 0), (1 + 7 * 168, 12)):
+        hour(ago - hours, failed=failed, queue="reports", task=None)
+    page = root.open(INSIGHTS, queue="default")
+    [table] = page.root.all("table", class_="pgqueue-unusual")
+    found = [[cell.text for cell in (row.one("th"), *row.all("td"))] for row in table.one("tbody").all("tr")]
+    when = f"{NOON + dt.timedelta(hours=ago - 1):%Y-%m-%d %H:%M} UTC"
+    assert found == [["<b>often</b>", "mail", when, "31", "10"], ["raw messages", "reports", when, "12", "0"]]

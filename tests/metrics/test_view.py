@@ -12,6 +12,7 @@ from django.db import connection
 
 from django_pgqueue import control, functions, testing
 from django_pgqueue.metrics import queue, views
+from django_pgqueue.models import ReportHour
 from django_pgqueue.queue import Queue
 from tests.support.address import conninfo
 from tests.support.monitoring import OPENMETRICS, samples
@@ -45,6 +46,15 @@ def read(client: Client) -> dict[tuple[str, ...], float]:
     assert answer.status_code == 200
     assert answer["Content-Type"].startswith("text/plain; version=")
     return samples(answer.content.decode())
+
+
+def report_failures(hours_ago: int, failed: int) -> None:
+    newest = dt.datetime.now(dt.UTC).replace(minute=0, second=0, microsecond=0)
+    row: dict[str, Any] = dict.fromkeys(field.name for field in ReportHour._meta.fields if field.name != "id")
+    counts = {name: 0 for name in row if name not in {"sla_misses", "channel", "hour", "queue", "task"}}
+    row |= counts | {"wait_histogram": {}, "run_histogram": {}}
+    row |= {"hour": newest - hours_ago * HOUR, "queue": "mail", "task": "shop.tasks.send", "failed": failed}
+    ReportHour.objects.create(**row)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +111,10 @@ def test_the_metrics_match_the_overview(client: Client) -> None:
     )
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_lake_move('one', '/data/jobs', 5)")
+    for hours, failed in ((1, 31), (2, 99), (1 + 168, 10), (1 + 336, 9)):
+        report_failures(hours, failed)
     found = read(client)
+    assert found["pgqueue_unusual_failures", "default", "mail", "shop.tasks.send"] == 31
     assert 0 <= found["pgqueue_lake_lag_seconds", "default", "/data/jobs"] < 60
     assert found["pgqueue_lake_missed_attempts", "default", "/data/jobs"] == 0
     assert found["pgqueue_up", "default"] == 1
@@ -213,6 +226,8 @@ def test_every_metric_is_on_the_page(
     message.complete()
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_lake_move('one', '/data/jobs', 5)")
+        report_failures(1, 10)
+        report_failures(1 + 168, 0)
         try:
             assert {name for name, *_ in read(client)} == page_of_metrics()
         finally:

@@ -138,7 +138,7 @@ def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
     return {"ids": ids(spark, lake), "turns": turns}
 
 
-def go_on(spark: SparkSession, step: str, lake: str) -> dict[str, Any]:
+def go_on(spark: SparkSession, step: str, lake: str, rows: str = "1000000") -> dict[str, Any]:
     """Exports or follows until it is killed, and says what it is about."""
     progress = Lines(sys.stdout)
     progress.say("begun")
@@ -147,7 +147,7 @@ def go_on(spark: SparkSession, step: str, lake: str) -> dict[str, Any]:
             if step == "follow":
                 pipeline.follow(spark, lake, seconds=0.2, progress=progress)
             else:
-                pipeline.export(spark, lake, progress=progress)
+                pipeline.export(spark, lake, options={"maxRowsPerBatch": rows}, progress=progress)
 
 
 def catch_up(spark: SparkSession, folder: str) -> None:

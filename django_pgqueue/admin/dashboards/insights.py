@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin
 from django.core.paginator import Paginator
+from django.db import connections
 from django.db.models import Max
 from django.utils.translation import gettext
 
+from django_pgqueue import functions
 from django_pgqueue.admin.dashboards.charts import Chart, Series, count, duration, rounded_up_ms
 from django_pgqueue.admin.dashboards.report_series import MAX_ROWS, STATUSES, Figures, Total, rollups, sums
 from django_pgqueue.admin.parts import database, display, filters
@@ -93,6 +95,20 @@ class InsightsChangeList(CappedChangeList):
     @property
     def slowest(self) -> list[list[str]]:
         return [line(name or gettext("raw messages"), total) for name, total in self.figures.slowest()]
+
+    @property
+    def alerts(self) -> list[tuple[str, str, str, str, str]]:
+        """Unusual failures in the last day of the report, whatever the filters choose."""
+        return [
+            (
+                f"{alert.hour:%Y-%m-%d %H:%M} UTC",
+                alert.task or "raw messages",
+                alert.queue,
+                display.number(alert.failed),
+                display.number(alert.usual),
+            )
+            for alert in functions.failure_alerts(connections[database.alias()])
+        ]
 
     @property
     def errors(self) -> list[tuple[str, str, str]]:

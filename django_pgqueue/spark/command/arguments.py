@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
 
 
 def export(step: argparse.ArgumentParser) -> None:
+    pieces(step)
     step.add_argument(
         "--drop-exported",
         action="store_true",
@@ -60,7 +61,17 @@ def export(step: argparse.ArgumentParser) -> None:
     )
 
 
+def pieces(step: argparse.ArgumentParser) -> None:
+    step.add_argument(
+        "--max-rows",
+        type=positive,
+        metavar="N",
+        help="About so many rows become visible at a time (default: 1000000). A killed run repeats fewer than that.",
+    )
+
+
 def follow(step: argparse.ArgumentParser) -> None:
+    pieces(step)
     step.add_argument("--seconds", type=float, default=10.0, help="Seconds between two batches (default: 10).")
     step.add_argument("--once", action="store_true", help="Add the attempts that have finished until now, and exit.")
 

@@ -26,7 +26,10 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
     """Runs one step.  An error of this package becomes a SparkQueueError with a message for people."""
     # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    common = {"options": {**options, **dict(asked.option)}, "progress": progress}
+    given = {**options, **dict(asked.option)}
+    if getattr(asked, "max_rows", None):
+        given["maxRowsPerBatch"] = str(asked.max_rows)
+    common = {"options": given, "progress": progress}
     try:
         STEPS[asked.step](spark, asked, common, say)
     except SparkQueueError:
@@ -67,6 +70,8 @@ def report(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
         spark, asked.lake, since=asked.since, until=asked.until, targets=dict(asked.target), **common
     )
     say(f"reported {done.since} to {done.until}: {', '.join(f'{rows:,} x {name}' for name, rows in done.rows.items())}")
+    for line in done.quality.lines():
+        say(f"  {line}")
 
 
 def replay(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:

@@ -21,12 +21,13 @@ from django_pgqueue.spark.pipeline.known_position import KnownPosition
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.schema import chosen
+from django_pgqueue.spark.schema import ATTEMPTS, chosen
 from django_pgqueue.spark.source import registered
+from django_pgqueue.spark.stream import PgQueueStreamReader
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -64,7 +65,8 @@ def export(
     options: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Adds each attempt that has been finished since the last export to the lake, once.
+    """Adds each attempt that has been finished since the last export to the lake, once, in pieces of about
+    ``maxRowsPerBatch`` rows: what a killed run has made visible, the next one does not repeat.
 
     ``options`` are those of the data source ``pgqueue``, such as ``urlVariable``.  If an attempt's
     transaction, or an older one, has not ended yet, the next run exports it.
@@ -77,8 +79,12 @@ def export(
     lake = Lake.open_or_make(spark, path)
     with writing(lake, options) as origin:
         run = Run(lake, origin, options, "export", progress)
-        files = run.advance(run.next_end())
+        files, end = [], run.next_end()
+        for piece in pieces(run, end):
+            files += run.advance(piece)
+            progress.step(f"exported {sum(file.rows for file in files):,} attempts")
         if not files:
+            run.advance(end)  # the position says that there is nothing before it
             run.tell_what_holds_back()
         progress.step("compacting")
         manifest = compact(lake, f"{run_name()}-compact")
@@ -171,6 +177,18 @@ class Run:
         if missed.attempts > said:
             self.missed = missed
             self.progress.say(gap(missed, missed.attempts - manifest.notes.get("missed", 0)))
+
+
+def pieces(run: Run, end: int) -> Iterator[int]:
+    """Yields the ends of the pieces up to ``end``, each when the piece before it is in the lake.  A piece has about
+    ``maxRowsPerBatch`` rows at most, or those of one transaction.
+    """
+    reader = PgQueueStreamReader(PipelineOptions.of(run.options), ATTEMPTS)
+    reader.target = end
+    begin = position_of(run.lake.manifest())
+    while (found := reader.latest(begin, reader.options.max_rows_per_batch)) != begin:
+        yield found
+        begin = found
 
 
 def patiently(gather: Callable[[], list[StagedFiles]], progress: Progress) -> list[StagedFiles]:

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.cleanup import tidy
 from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.export import Run, check, run_name
+from django_pgqueue.spark.pipeline.export import Run, check, pieces, run_name
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import position_of, writing
-from django_pgqueue.spark.schema import ATTEMPTS
-from django_pgqueue.spark.stream import PgQueueStreamReader
 
 if TYPE_CHECKING:
     import os
@@ -68,18 +65,14 @@ def _ends(run: Run, *, seconds: float | None, until: Callable[[], bool]) -> Iter
     """Yields the ends of the batches, each when the batch before it is in the lake.  ``seconds`` is None: those of the
     attempts that there are now.
     """
-    reader = PgQueueStreamReader(PipelineOptions.of(run.options), ATTEMPTS)
     while not until():
-        reader.target = run.next_end()
-        begin = position_of(run.lake.manifest())
         is_idle = True
-        while (end := reader.latest(begin, reader.options.max_rows_per_batch)) != begin:
+        for end in pieces(run, run.next_end()):
             is_idle = False
             yield end
-            begin = end
             if until():
                 return
-        run.known.stay(begin)
+        run.known.stay(position_of(run.lake.manifest()))
         if is_idle:
             run.tell_what_holds_back()
         if seconds is None:

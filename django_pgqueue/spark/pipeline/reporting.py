@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -18,8 +18,8 @@ from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.export import check, run_name
 from django_pgqueue.spark.pipeline.progress import Quiet
-from django_pgqueue.spark.pipeline.source_database import writing
-from django_pgqueue.spark.report import errors_by_hour, hours, queues_by_hour
+from django_pgqueue.spark.pipeline.source_database import position_of, writing
+from django_pgqueue.spark.report import Quality, errors_by_hour, hours, quality, queues_by_hour
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Reported:
     since: dt.date
     until: dt.date
     rows: Mapping[str, int]
+    quality: Quality
 
 
 def report(
@@ -64,7 +65,7 @@ def report(
     progress, options = progress or Quiet(), options or {}
     check(options)
     lake = Lake.open(spark, path)
-    with writing(lake, options):
+    with writing(lake, options) as origin:
         before = lake.manifest()
         masked = KeptColumns.decided(before, PipelineOptions.of(options)).masked
         since, until = period(before, since, until)
@@ -82,7 +83,15 @@ def report(
         waiting.unpersist()
         progress.step("writing to PostgreSQL")
         copy(lake, added, begin, end, options)
-        return Reported(since=since, until=until, rows={name: sum(f.rows for f in added[name]) for name in TABLES})
+        progress.step("looking at the quality of the data")
+        unread, seconds = origin.unread(position_of(before))
+        seen = quality(attempts, **limits)
+        return Reported(
+            since=since,
+            until=until,
+            rows={name: sum(f.rows for f in added[name]) for name in TABLES},
+            quality=replace(seen, missed=before.notes.get("missed", 0), unread=unread, unread_seconds=seconds),
+        )
 
 
 def period(manifest: Manifest, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
+UNREAD = """
+    select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
+    from pgqueue_attempt where transaction_id >= %s
+"""
 # Every transaction that has written holds a lock on its own id, which any login may see.
 OLDEST = """
     select l.pid, coalesce(nullif(a.application_name, ''), 'without a name'),
@@ -77,6 +81,13 @@ class Origin:
             (start, end),
         ).fetchone()
         return (int(found[0]), int(found[1])) if found else (0, 0)
+
+    def unread(self, position: int) -> tuple[int, float]:
+        """Returns how many attempts a lake at this position lacks, and how many seconds ago the first of them ended."""
+        with self.connection.transaction():
+            self.connection.execute(BY_INDEX)
+            found = self.connection.execute(UNREAD, [position]).fetchone()
+        return (int(found[0]), max(0.0, float(found[1]))) if found else (0, 0.0)
 
     def held_back(self, end: int) -> str | None:
         """Returns what keeps the attempts after ``end`` from being exported; None: there are none, or nothing does."""

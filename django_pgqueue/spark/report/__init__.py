@@ -3,7 +3,8 @@
 from django_pgqueue.spark.report.errors import errors_by_hour
 from django_pgqueue.spark.report.hours import hours
 from django_pgqueue.spark.report.percentiles import percentiles
+from django_pgqueue.spark.report.quality import Quality, quality
 from django_pgqueue.spark.report.queues import queues_by_hour
 from django_pgqueue.spark.report.rollup import rollup
 
-__all__ = ["errors_by_hour", "hours", "percentiles", "queues_by_hour", "rollup"]
+__all__ = ["Quality", "errors_by_hour", "hours", "percentiles", "quality", "queues_by_hour", "rollup"]

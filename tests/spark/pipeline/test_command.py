@@ -67,7 +67,9 @@ def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(  # noqa
 
     settled(connect())
     assert f"exported {JOBS + 1} attempts" in qpipeline(capsys, "export")
-    assert "x report_hour" in qpipeline(capsys, "report", "--target", "*=0.001")
+    said = qpipeline(capsys, "report", "--target", "*=0.001")
+    assert "x report_hour" in said
+    assert "  no duplicates\n  no gaps\n  clocks: all times are in order\n  lag: everything is exported\n" in said
     before = list(ReportHour.objects.order_by("hour", "task").values_list("hour", "task", "succeeded", "run_histogram"))
     report(spark, lake, targets={"*": 0.001}, options=options)
     again = list(ReportHour.objects.order_by("hour", "task").values_list("hour", "task", "succeeded", "run_histogram"))

@@ -11,11 +11,14 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from django_pgqueue.spark.lake import Lake, LakeConflict, NotALake, read_lake
 from django_pgqueue.spark.pipeline import export
 from tests.spark import programs
+from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.writers import Writers
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
 SEED = os.environ.get("PGQUEUE_SEED", "1")
 LINES, MAX_SECONDS = 8, 0.7
+PIECE, PIECES = 50, 15
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
 
 
@@ -51,6 +55,36 @@ def test_after_kills_the_lake_has_each_committed_attempt_once(  # noqa: PLR0917
     history = [attempt.id for attempt in session.history()]
     print(f"{KILLS} kills of drivers, {len(history)} attempts, seed {SEED}, {time.monotonic() - begun:.0f} s")
     assert ids(spark, lake) == history
+
+
+def test_a_first_export_that_is_killed_repeats_less_than_a_piece(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, url: str
+) -> None:
+    session, every = connect(), PIECE * PIECES
+    for _ in range(PIECES):
+        finish(session, PIECE)
+    settled(session)
+    process = programs.start("go_on", "local[2]", "export", lake, PIECE, url=url, log=lake.parent / "log")
+    try:
+        wait_until(lambda: len(list(lake.glob("_pgqueue/manifests/0*.json"))) > 2, "two pieces are in the lake", 200)
+    finally:
+        programs.kill(process)
+    files = Lake.open(spark, lake).manifest().files("attempts")
+    done = sum(file.rows for file in files)
+    assert PIECE <= done < every
+    unlisted = {*lake.rglob("*.parquet")} - {lake / file.path for file in files}
+    assert sum(rows_of(path) for path in unlisted) <= PIECE
+    wait_until(lambda: exported(spark, lake, {**options, "toTransaction": "0"}), "its lock is free", 60)
+    assert export(spark, lake, options=options).rows == every - done
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def rows_of(path: Path) -> int:
+    """Of a file that may have been cut off: then it counts as nothing."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowInvalid):
+        return 0
 
 
 @pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_KILLS")

@@ -64,7 +64,8 @@ def test_a_lake_has_the_columns_and_masks_of_its_first_export(  # noqa: PLR0917
     assert compact(opened, "run", most=1).version == before.version + 1
     assert read_lake(spark, lake).orderBy("id").collect() == rows
 
-    report(spark, lake, options=options)
+    quality = report(spark, lake, options=options).quality
+    assert (quality.attempts, quality.unread, quality.lines()[-1]) == (4, 0, "lag: everything is exported")
     assert set(session.column("select channel from pgqueue_report_hour")) == set(channels)
     assert session.column("select example from pgqueue_report_error group by 1") == [None]
     for step, words in (

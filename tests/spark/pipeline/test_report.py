@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from django_pgqueue.spark.lake.schema import ATTEMPTS, REPORT_ERROR, REPORT_HOUR, REPORT_QUEUE
-from django_pgqueue.spark.report import errors_by_hour, hours, percentiles, queues_by_hour, rollup
+from django_pgqueue.spark.report import errors_by_hour, hours, percentiles, quality, queues_by_hour, rollup
 from django_pgqueue.values.histogram import bucket, merged, quantile_ms
 
 if TYPE_CHECKING:
@@ -114,3 +115,20 @@ def test_the_depth_of_a_queue_is_that_of_each_hour_also_when_nothing_happens(spa
     assert [found[n]["depth_max"] for n in (0, 3)] == [4, 3]
     assert [found[n]["running"] for n in (3, 4)] == [pytest.approx(1.5)] * 2
     assert [found[3]["running_max"], found[3]["slots"], found[0]["slots"]] == [3, 3, 1]
+
+
+def test_the_quality_of_the_data_is_told(spark: SparkSession) -> None:
+    rows = [attempt(n, n, n + 0.1, n + 0.2) for n in range(4)]
+    limits = {"since": MIDNIGHT, "until": MIDNIGHT + dt.timedelta(days=9)}
+    fine = quality(frame(spark, rows), **limits)
+    assert [fine.attempts, fine.duplicates, fine.disordered, fine.empty_days] == [4, 0, 0, ()]
+    assert fine.lines()[0] == "no duplicates"
+    rows += [attempt(3, 3, 3.1, 3.2), attempt(5, 5, 4.9, 5.2), attempt(6, 6, None, 5.5), attempt(7, 6, 6.2, 6.1)]
+    rows += [attempt(8, 72, 72.1, 72.2), attempt(9, 1, 1, 24 * 10)]
+    found = replace(quality(frame(spark, rows), **limits), missed=3, unread=12, unread_seconds=61.5)
+    assert found.lines() == [
+        "duplicates: 1 of 9 attempts",
+        "retention dropped 3 attempts before they were exported; no attempts on 2026-03-02, 2026-03-03",
+        "clocks: the times of 3 attempts are in disorder",
+        "lag: 12 attempts are not exported yet, the first ended 0:01:01 ago",
+    ]
