@@ -102,7 +102,7 @@ class InsightsChangeList(CappedChangeList):
         return [
             (
                 f"{alert.hour:%Y-%m-%d %H:%M} UTC",
-                alert.task or "raw messages",
+                alert.task or gettext("raw messages"),
                 alert.queue,
                 display.number(alert.failed),
                 display.number(alert.usual),
