@@ -420,7 +420,7 @@ class Binding(models.Model):
         db_table = "pgqueue_binding"
 
     def __str__(self) -> str:
-        return f"{self.exchange} {self.pattern!r} to {self.task or self.queue}"
+        return f"{self.exchange} {self.pattern!r} → {self.task or self.queue}"
 
 
 class ReportHour(models.Model):

@@ -74,7 +74,7 @@ class TestExchanges:
         assert root.client.post(f"{EXCHANGES}add/", {"name": "invoices"}).status_code == 302
         orders.bind("#", queue="a")
         asks = root.open(f"{EXCHANGES}orders/delete/")
-        assert "orders '#' to a" in asks.root.text
+        assert "orders '#' → a" in asks.root.text
         assert root.client.post(f"{EXCHANGES}orders/delete/", {"post": "yes"}).status_code == 302
         assert list(Exchange.objects.values_list("name", flat=True)) == ["invoices"]
         assert not Binding.objects.exists()

@@ -77,7 +77,10 @@ class MessageForm(forms.ModelForm):  # type: ignore[type-arg]
         ),
     )
     priority = forms.IntegerField(
-        min_value=-100, max_value=100, help_text=gettext_lazy("From -100 to 100. Higher priorities run first.")
+        label=gettext_lazy("Priority"),
+        min_value=-100,
+        max_value=100,
+        help_text=gettext_lazy("From -100 to 100. Higher priorities run first."),
     )
 
     class Meta:

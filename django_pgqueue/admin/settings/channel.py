@@ -17,6 +17,7 @@ from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.admin.settings.task_form import NamedForm
 from django_pgqueue.models.fields import EpochField
 from django_pgqueue.models.tables import Channel
 from django_pgqueue.values.limits import MAX_NAME_BYTES
@@ -48,7 +49,7 @@ class Waiting(Func):
     output_field = IntegerField()
 
 
-class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]
+class ChannelForm(NamedForm):
     name = forms.CharField(widget=AdminTextInputWidget, max_length=MAX_NAME_BYTES, label=gettext_lazy("Channel"))
     max_concurrency = forms.IntegerField(
         required=False,

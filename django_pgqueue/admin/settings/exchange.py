@@ -18,6 +18,7 @@ from django_pgqueue import functions
 from django_pgqueue.admin.parts import display
 from django_pgqueue.admin.parts.database import PARAMETER, alias, url
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.admin.settings.task_form import NamedForm
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Binding, Exchange
@@ -37,7 +38,7 @@ class Bindings(Func):
     output_field = IntegerField()
 
 
-class ExchangeForm(forms.ModelForm):  # type: ignore[type-arg]
+class ExchangeForm(NamedForm):
     name = forms.CharField(widget=AdminTextInputWidget, help_text=gettext_lazy("Such as “orders”."))
 
     class Meta:

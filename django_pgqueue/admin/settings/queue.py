@@ -15,6 +15,7 @@ from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.admin.settings.task_form import NamedForm
 from django_pgqueue.models.tables import QueueState
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.values.limits import MAX_NAME_BYTES
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 
-class PauseForm(forms.ModelForm):  # type: ignore[type-arg]
+class PauseForm(NamedForm):
     name = forms.CharField(
         label=gettext_lazy("Queue"),
         max_length=MAX_NAME_BYTES,

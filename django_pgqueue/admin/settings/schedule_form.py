@@ -56,6 +56,7 @@ class ScheduleForm(TaskForm):
         help_text=gettext_lazy("Minute hour day month weekday, such as “30 2 * * mon-fri”. Or an interval:"),
     )
     interval = forms.DurationField(
+        label=gettext_lazy("Interval"),
         required=False,
         widget=AdminTextInputWidget,
         help_text=gettext_lazy("Such as “00:05:00” for every five minutes."),

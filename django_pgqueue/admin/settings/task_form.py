@@ -1,22 +1,34 @@
-"""The fields that the forms of bindings and of schedules share."""
+"""What the forms of the settings share."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.utils.text import capfirst
 from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.backend.pgqueue import PgQueueBackend
+from django_pgqueue.models.words import FIELDS
 from django_pgqueue.values.arguments import is_max_attempts
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
 
 
-class TaskForm(forms.ModelForm):  # type: ignore[type-arg]
+class NamedForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A form whose fields have the names of the model's fields, in the language of the page."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name, field in self.fields.items():
+            if field.label is None and name in FIELDS:
+                field.label = capfirst(FIELDS[name])
+
+
+class TaskForm(NamedForm):
     """A form of a row that enqueues a task, in the database that the page is about."""
 
     def clean_max_attempts(self) -> int | None:
