@@ -40,6 +40,16 @@ def test_words_with_an_alternative_are_not_used(words: str, instead: str) -> Non
     assert not found, "\n".join(found)
 
 
+def test_a_sentence_of_a_page_names_its_actor() -> None:
+    """What made readers stumble: "only for who holds it", "Who waits asks", "fairness by appointment"."""
+    stumbles = re.compile(r"\b(?:[Oo]nly|for|as|than) who\b|\bWho waits\b|by appointment")
+    reference = ROOT / "docs" / "pages" / "reference"
+    read = [page for page in PAGES if page not in (STYLE, reference / "sql.md", reference / "tables.md")]
+    pages = [page for page in read if not {"decisions", "performance-log.md"} & set(page.parts)]
+    found = [f"{page.name}: {match[0]}" for page in pages for match in stumbles.finditer(page.read_text())]
+    assert not found, "\n".join(found)
+
+
 def test_a_docstring_stands_alone() -> None:
     """It has a verb or a noun for its beginning: no word that leans on the line above."""
     found = [

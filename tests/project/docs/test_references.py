@@ -122,6 +122,22 @@ def test_every_command_has_a_page() -> None:
     assert commands == {"qworker", "qworkers", "qedit", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
 
 
+def test_the_comparison_links_what_was_read_of_each_system() -> None:
+    page = text_of("comparison")
+    named = "Celery RQ Procrastinate django-tasks-db awa django-ox django-qraft django-absurd dj-queue PgQueuer DBOS"
+    linked = " ".join(re.findall(r"\[([^\]]+)\]\(https://", page))
+    missing = [name for name in [*named.split(), "Oban", "Dramatiq", "huey"] if name not in linked]
+    assert missing == []
+
+
+def test_the_comparison_does_not_advise_against_what_its_tables_have() -> None:
+    """It once sent readers away for metrics, which its own table shows in bold."""
+    _, _, advice = text_of("comparison").partition("Do not choose it today")
+    rows = re.findall(r"^\| \*\*([^*|]+)\*\* \| ([^|]+) \|", text_of("comparison"), re.MULTILINE)
+    have = [name for name, here in rows if not here.startswith(("no", "not", "none", "one process"))]
+    assert [name for name in have if re.search(rf"\b{re.escape(name.lower())}\b", advice.lower())] == []
+
+
 def test_every_model_has_a_table_on_the_page() -> None:
     from django.apps import apps
 
