@@ -31,7 +31,7 @@ def run(arguments: "list[str]") -> int:
     parser.add_argument("--only", action="append", default=[], metavar="FAULT", help="no other faults; may be repeated")
     parser.add_argument(
         "--sabotage",
-        choices=("fence", "second-look", "retry-floor", "slot"),
+        choices=("fence", "second-look", "retry-floor", "slot", "step-fence", "event-look", "children"),
         default="",
         help="break a promise on purpose",
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import os
 
 from django.apps import AppConfig
@@ -12,7 +13,10 @@ class ReliabilityConfig(AppConfig):
 
     def ready(self) -> None:
         if os.environ.get("STORM_WORKER") == "1":
-            from tests.proofs.reliability import sabotage, traps
+            from tests.proofs.reliability import sabotage, tasks, traps
+
+            if not tasks.IS_OLD:
+                importlib.import_module("tests.proofs.reliability.durable")
 
             traps.set_up()
             sabotage.patch_worker(os.environ.get("STORM_SABOTAGE", ""))

@@ -12,7 +12,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from django_pgqueue.backend import enqueue_many
 from django_pgqueue.exceptions import ChannelFull
-from tests.proofs.reliability import tasks
+from tests.proofs.reliability import durable, tasks
+from tests.proofs.reliability.emitter import Emitter
 from tests.proofs.reliability.pace import REST
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ BEHIND_THE_POOLER = 1
 CHANNELS: dict[str, int | None] = {"c0": 1, "c1": 2, "c2": 3, "c3": 8, "c4": None, "c5": None, "c6": None, "c7": None}
 KINDS = {
     "glance": 30, "glance_on": 15, "note": 8, "pay": 26, "pay_late": 2, "flaky": 3, "fragile": 2, "patient": 2,
-    "pay_slowly": 0.5, "take": 0.7, "take_on": 0.5, "alone": 4, "alone_until_it_starts": 4,
+    "pay_slowly": 0.5, "take": 0.7, "take_on": 0.5, "alone": 4, "alone_until_it_starts": 4, "follow": 12,
 }  # fmt: skip
 
 
@@ -60,10 +61,14 @@ class Generator:
         self.refused: list[tuple[float, float, str]] = []
         """When such a job was asked for, when it had failed to be enqueued, and why."""
         self.over = threading.Event()
+        self.emitter = Emitter(seed, self.over)
         self._threads = [
             threading.Thread(target=self._run, args=[number], name=f"generator-{number}", daemon=True)
             for number in range(THREADS)
-        ] + [threading.Thread(target=self._run_bystanders, name="bystanders", daemon=True)]
+        ] + [
+            threading.Thread(target=self._run_bystanders, name="bystanders", daemon=True),
+            threading.Thread(target=self.emitter.run, name="emitter", daemon=True),
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -150,7 +155,12 @@ class Generator:
 
     def _enqueue_many(self, chooser: random.Random, tokens: list[int]) -> None:
         """In bulk, which tells no ids: the rows are there to be asked for."""
-        task, queue = chooser.choice((tasks.glance, tasks.glance, tasks.glance_on, tasks.pay)), chooser.choice(QUEUES)
+        kinds = (tasks.glance, tasks.glance, tasks.glance_on, tasks.pay, durable.follow, durable.follow)
+        task, queue = chooser.choice(kinds), chooser.choice(QUEUES)
+        if task is durable.follow:
+            queue = durable.QUEUE
+            for token in tokens:
+                self.emitter.expect(token)
         enqueue_many(task.using(queue_name=queue), tokens)
         with connection.cursor() as cursor:
             cursor.execute(
@@ -186,11 +196,20 @@ class Generator:
             options["channel"] = chooser.choice(list(CHANNELS))
         if chooser.random() < 0.1:
             options["run_after"] = seconds(chooser.uniform(0.05, 3))
+        if kind == "follow":
+            options["queue_name"] = self._expect(chooser, token)
         try:
-            result = getattr(tasks, kind).using(**options).enqueue(*arguments)
+            result = task_of(kind).using(**options).enqueue(*arguments)
         except ChannelFull:
             return
         tasks.remember(token, result.id)
+
+    def _expect(self, chooser: random.Random, token: int) -> str:
+        """Emits what a durable job will wait for, now or soon, and returns its queue."""
+        self.emitter.expect(token)
+        if chooser.random() < 0.2:
+            self.emitter.emit_all(token)
+        return durable.QUEUE
 
     def _start_over(self) -> None:
         try:
@@ -198,6 +217,10 @@ class Generator:
         except (DatabaseError, InterfaceError):
             connection.connection = None
         time.sleep(0.1)
+
+
+def task_of(kind: str) -> Any:
+    return durable.follow if kind == "follow" else getattr(tasks, kind)
 
 
 def connect_as(**changes: Any) -> None:

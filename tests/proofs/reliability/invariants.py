@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from tests.proofs.reliability import bystanders, zones
+from tests.proofs.reliability import bystanders, durable_invariants, zones
 from tests.proofs.reliability.tasks import ATOMIC, BACKOFF_SECONDS, BROUGHT, INNOCENT
 
 if TYPE_CHECKING:
@@ -182,12 +182,15 @@ def only_the_holder_ends_an_attempt(log: Log) -> Iterator[str]:
 
 @invariant
 def attempts_are_limited(log: Log) -> Iterator[str]:
-    lost = Counter(end.message_id for end in log.ends if end.status == "lost")
+    lost = Counter(end.message_id for end in log.ends if end.status in {"lost", "suspended"})
     for end in log.ends:
         # Who says none, as hostile producers do, gets the one that a message is enqueued for.
         most = ATTEMPTS_WITHOUT_A_NUMBER if end.max_attempts is None else max(1, end.max_attempts)
         if end.attempt > most + lost[end.message_id]:
-            yield f"message {end.message_id} had attempt {end.attempt} of {most}, with {lost[end.message_id]} lost"
+            yield (
+                f"message {end.message_id} had attempt {end.attempt} of {most}, with {lost[end.message_id]} lost or "
+                "suspended"
+            )
 
 
 @invariant
@@ -398,6 +401,9 @@ def recovery_is_quick(log: Log) -> Iterator[str]:
     for seconds in log.restart_recovery_seconds:
         if seconds > RESTART_SECONDS:
             yield f"after a restart of PostgreSQL a job ended after {seconds:.2f} s"
+
+
+INVARIANTS += durable_invariants.INVARIANTS
 
 
 def by_message(log: Log) -> dict[int, list[Change]]:

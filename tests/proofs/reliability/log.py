@@ -60,6 +60,28 @@ class Effect(NamedTuple):
     token: int = 0
 
 
+class Step(NamedTuple):
+    """A record of a durable job's step, numbered together with the changes of messages."""
+
+    seq: int
+    at: float
+    message_id: int
+    attempt: int
+    kind: str
+    status: str
+    name: str
+    until: int | None = None
+
+
+class StepEffect(NamedTuple):
+    """What the function of a step wrote into the database."""
+
+    seq: int
+    message_id: int
+    attempt: int
+    name: str
+
+
 class Run(NamedTuple):
     """An attempt that began, by its diary."""
 
@@ -117,6 +139,11 @@ class Log:
     changes: list[Change] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    step_effects: list[StepEffect] = field(default_factory=list)
+    children: list[tuple[int, int]] = field(default_factory=list)
+    """(parent, child), committed with the enqueue itself."""
+    emitted: list[str] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     remaining: list[int] = field(default_factory=list)
     """Messages that were still in the queue when all was over."""
@@ -160,6 +187,11 @@ TABLES = {
     "(result ->> 'attempt')::int, result ->> 'worker', extract(epoch from finished_at)::float8 "
     "from pgqueue_attempt order by id",
     "effects": "select message_id, attempt, worker, token from storm_effect",
+    "steps": "select seq, extract(epoch from at)::float8, message_id, attempt, kind, status, name, until "
+    "from storm_step order by seq",
+    "step_effects": "select seq, message_id, attempt, name from storm_step_effect order by seq",
+    "children": "select parent_id, message_id from storm_child",
+    "emitted": "select name from pgqueue_event",
     "enqueued": "select token, message_id from storm_enqueued",
     "remaining": "select id from pgqueue_message",
 }
@@ -184,6 +216,10 @@ def load(folder: Path, diary: Path) -> Log:
         changes=[change(row) for row in rows(folder, "changes")],
         ends=[end(row) for row in rows(folder, "ends")],
         effects=[Effect(int(m), int(a), worker, int(token)) for m, a, worker, token in rows(folder, "effects")],
+        steps=[step(row) for row in rows(folder, "steps")],
+        step_effects=[StepEffect(int(seq), int(m), int(a), name) for seq, m, a, name in rows(folder, "step_effects")],
+        children=[(int(parent_id), int(child_id)) for parent_id, child_id in rows(folder, "children")],
+        emitted=[name for [name] in rows(folder, "emitted")],
         runs=list(runs(diary)),
         remaining=[int(message_id) for [message_id] in rows(folder, "remaining")],
         recounts=[Recount(*each) for each in facts.pop("recounts")],
@@ -243,6 +279,13 @@ def end(row: list[str]) -> End:
         int(message_id), int(attempt), status, final == "t", int(xid), int(most) if most else None, worker or None,
         task or None, error_class or None, int(told_attempt) if told_attempt else None, told_worker or None,
         float(finished),
+    )  # fmt: skip
+
+
+def step(row: list[str]) -> Step:
+    seq, at, message_id, attempt, kind, status, name, until = row
+    return Step(
+        int(seq), float(at), int(message_id), int(attempt), kind, status, name, int(until) if until else None
     )  # fmt: skip
 
 

@@ -48,6 +48,8 @@ def figures(whole: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "messages beside them, of schedules, hostile logins and whoever sends poison",
         number(whole["messages of others"]),
     )
+    durable = ", ".join(f"{number(count)} {name}" for name, count in whole["durable"].items())
+    yield "of them durable", durable
     yield "attempts that began", number(whole["runs"])
     yield "ends in the history", ", ".join(f"{number(count)} {status}" for status, count in by_count(whole["ends"]))
     yield "enqueues that were rolled back", number(whole["rolled back"])

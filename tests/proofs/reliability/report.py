@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.proofs.reliability import bystanders
+from tests.proofs.reliability import bystanders, durable_invariants
 from tests.proofs.reliability.invariants import violations
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def report(log: Log, facts: dict[str, Any]) -> dict[str, Any]:
         "fault kinds": dict(Counter(each["fault"] for each in done)),
         "skipped": facts["environments"]
         | {each["fault"]: each["skipped"] for each in facts["faults"] if "skipped" in each},
+        "durable": durable_invariants.figures(log),
         "bystanders": waits(log),
         "worker processes that ended": dict(Counter(str(death.code) for death in log.deaths)),
         "broken faults": [each for each in facts["faults"] if "broken" in each],
@@ -96,6 +97,7 @@ def show(whole: dict[str, Any]) -> None:
         f"{whole['jobs']} jobs, {whole['messages of others']} messages of others, {whole['runs']} attempts begun, "
         f"ends: {whole['ends']}"
     )
+    print(f"durable: {whole['durable']}")
     print(f"rollouts: {whole['rollouts']}")
     print(f"attempts by worker: {whole['begun by']}")
     print(f"{whole['rolled back']} enqueues rolled back, {whole['enqueues without an answer']} without an answer")

@@ -10,7 +10,7 @@ from django_pgqueue.functions import sql_files
 if TYPE_CHECKING:
     import psycopg
 
-KINDS = ("fence", "second-look", "retry-floor", "slot")
+KINDS = ("fence", "second-look", "retry-floor", "slot", "step-fence", "event-look", "children")
 
 IN_SQL = {
     # An attempt that was lost may complete.
@@ -27,6 +27,18 @@ IN_SQL = {
     ),
     # A time of a schedule that was used is used again when the schedule comes by once more.
     "slot": ("pgqueue_schedule_fire", "            continue when not found;\n", ""),
+    # Whoever has lost a message records steps of it.
+    "step-fence": (
+        "pgqueue_step_record",
+        "where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())",
+        "where m.id = p_id",
+    ),
+    # Nobody looks once more for an event that was emitted while its waiter was written.
+    "event-look": (
+        "pgqueue_message_suspend",
+        "        insert into pgqueue_ended (message_id, event, look_at) values (0, p_event, v_now);\n",
+        "        null;\n",
+    ),
 }
 
 
@@ -42,8 +54,21 @@ def alter_sql(connection: psycopg.Connection[object], kind: str) -> None:
 
 
 def patch_worker(kind: str) -> None:
-    if kind != "second-look":
-        return
+    if kind == "children":
+        forget_children()
+    elif kind == "second-look":
+        look_late()
+
+
+def forget_children() -> None:
+    """Each attempt enqueues its children anew, whatever is recorded."""
+    from django_pgqueue.durable.children import EnqueuedChild
+    from django_pgqueue.durable.steps import Steps
+
+    Steps.enqueue = lambda self, task, args, kwargs: EnqueuedChild(self._enqueue(task, args, kwargs))  # type: ignore[method-assign]
+
+
+def look_late() -> None:
     from django_pgqueue.consumer.polling import POLL_SECONDS, Polling
 
     def fell_asleep(self: Polling) -> None:

@@ -57,3 +57,30 @@ for each row when (new.asleep_until is not null and new.queues = '{probe}')
 execute function storm_slow_registration();
 
 create table storm_pad (n bigint, pad text);
+
+-- Durable jobs.  Records of steps are numbered together with the changes of messages: the row lock of a message orders them.
+create table storm_step_effect (
+    seq bigint not null default nextval('storm_change_seq_seq'), message_id bigint not null, attempt integer not null, name text not null);
+create table storm_step (
+    seq bigint not null default nextval('storm_change_seq_seq'), at timestamptz not null default clock_timestamp(),
+    message_id bigint not null, attempt integer not null, kind text not null, status text not null, name text not null, until bigint);
+create table storm_child (parent_id bigint not null, message_id bigint not null);
+
+create function storm_step() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
+begin
+    insert into storm_step (message_id, attempt, kind, status, name, until)
+    values (new.message_id, new.attempt, new.kind, new.status, new.name, new.until);
+    return null;
+end
+$$;
+create trigger storm_step after insert on pgqueue_step for each row execute function storm_step();
+
+-- Somebody wants the children, as those that the application enqueues.
+create function storm_child() returns trigger language plpgsql security definer set search_path = public, pg_temp as $$
+begin
+    insert into storm_child (parent_id, message_id) values (new.parent_id, new.message_id);
+    insert into storm_enqueued (token, message_id) values (-new.message_id, new.message_id);
+    return null;
+end
+$$;
+create trigger storm_child after insert on pgqueue_child for each row execute function storm_child();

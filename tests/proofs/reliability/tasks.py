@@ -434,7 +434,7 @@ BROUGHT: dict[str, tuple[set[int], list[int]]] = {
 INNOCENT = (
     "note", "glance", "glance_on", "pay", "pay_late", "flaky", "patient", "pay_slowly", "take", "take_on", "alone",
     "alone_until_it_starts", "wait_for_the_end", "new_in_1", "new_in_2", "new_in_3", "grown", "removed_in_2",
-    "shrunk_in_2",
+    "shrunk_in_2", "follow", "follow_child",
 )  # fmt: skip
 """The tasks that succeed in the end, whatever is done to their workers, their server and their neighbours."""
 ATOMIC = ("pay", "pay_late", "pay_slowly", "pay_and_close", "pay_and_hang", "spoil")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 from pathlib import Path
@@ -52,6 +54,9 @@ def set_up() -> None:
     atomic.complete = after(atomic.complete, "completed")
     module: Any = recorder  # the one that calls it by this name
     module.record = after(module.record, "recorded")
+    with contextlib.suppress(ImportError):  # the last release has none
+        steps: Any = importlib.import_module("django_pgqueue.durable.steps")
+        steps.Steps.record = after(steps.Steps.record, "recorded a step")
 
 
 def before(function: Callable[..., Any], stage: str) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import available_timezones
 
+from tests.proofs.reliability.durable import QUEUE as DURABLE
 from tests.proofs.reliability.generator import BYSTANDERS, CROWD, CROWD_SIZE
 from tests.proofs.reliability.old import OldVersion
 from tests.proofs.reliability.tasks import DEPLOY, DEPLOYS, NAME
@@ -138,6 +139,7 @@ class Workers:
         self.clock.write_text("+0\n")
         common = ("--lock-seconds", str(LOCK_SECONDS), "--grace-seconds", str(GRACE_SECONDS))
         main = ("--exclude-queues", f"probe,{BYSTANDERS},{CROWD}", *common)
+        without_durable = ("--exclude-queues", f"probe,{BYSTANDERS},{CROWD},{DURABLE}", *common)
         variables = variables | {"STORM_WORKER": "1", "STORM_FOLDER": str(folder)}
         clock = faketime(self.clock)
         self.has_faketime = bool(clock)
@@ -152,7 +154,7 @@ class Workers:
             Worker("behind the proxy", ("--threads", "3", *main), variables | behind, log),
             Worker(
                 "old version",
-                ("--threads", "3", *main),
+                ("--threads", "3", *without_durable),
                 variables | {"STORM_ISOLATION": "REPEATABLE_READ"},
                 log,
                 code=self.old.code,

@@ -50,3 +50,13 @@ def kill_completed(storm: Storm, chooser: random.Random) -> dict[str, Any]:
 @fault("kill after the commit", "processes", weight=2)
 def kill_recorded(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     return kill_at(storm, "recorded")
+
+
+@fault("kill in a step", "processes", weight=2)
+def kill_in_a_step(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return kill_at(storm, "in a step")
+
+
+@fault("kill after the record of a step", "processes", weight=2)
+def kill_after_a_step(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    return kill_at(storm, "recorded a step")
