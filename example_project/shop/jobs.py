@@ -8,12 +8,14 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from django_pgqueue.compat import AnyTaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
-from django_pgqueue.models import Message
+from django_pgqueue.models import Message, Step
+from example_project.shop.fulfilment import fulfil
 from example_project.shop.models import Order, OrderJob
 from example_project.shop.tasks import REMIND_AFTER, book_courier, quote_currencies, redeem_voucher, send_reminder
 
 SOON = timedelta(minutes=5)
 BUSY_MS, IDLE_MS = 500, 2000
+WAITS = {"event": "waits for the payment", "approval": "waits for the shop: see Approvals in the admin"}
 
 
 class Standing(NamedTuple):
@@ -63,12 +65,23 @@ def standing(result: AnyTaskResult) -> Standing:
 def standing_of_waiting(result: AnyTaskResult) -> Standing:
     """Tell scheduled jobs from ready ones: django.tasks calls both READY, but the message has the time."""
     now = timezone.now()
-    due = Message.objects.filter(pk=result.id).values_list("dequeue_at", flat=True).first() or now
+    message = Message.objects.filter(pk=result.id).first()
+    due = message.dequeue_at if message else now
+    if message and message.suspended_attempt == message.attempt and message.unlock_at is None:
+        return Standing("suspended", reason_of(message), BUSY_MS)
     if result.errors:
         return Standing("retrying", f"{last_error(result)} Next at {due:%H:%M:%S} UTC.", BUSY_MS)
     if due > now:
         return Standing("scheduled", f"for {due:%H:%M:%S} UTC", IDLE_MS if due < now + SOON else None)
     return Standing("ready", "waits for a worker", BUSY_MS)
+
+
+def reason_of(message: Message) -> str:
+    """Return the reason why a durable job is suspended."""
+    if message.awaited_event is None:
+        return "waits for the packers"
+    last = Step.objects.filter(message_id=message.pk, status="waiting").order_by("finished_at").last()
+    return WAITS[last.kind] if last else ""
 
 
 def in_words(value: object) -> str:
@@ -96,6 +109,10 @@ def quote(order: Order) -> AnyTaskResult:
     return quote_currencies.enqueue(order.pk)
 
 
+def fulfil_it(order: Order) -> AnyTaskResult:
+    return fulfil.enqueue(order.pk)
+
+
 def redeem(order: Order) -> AnyTaskResult:
     return redeem_voucher.enqueue(order.pk, code="SUMMER-99")
 
@@ -105,4 +122,5 @@ ON_REQUEST: dict[str, Callable[[Order], AnyTaskResult]] = {
     "remind": remind,
     "quote": quote,
     "redeem": redeem,
+    "fulfil": fulfil_it,
 }

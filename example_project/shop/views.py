@@ -7,12 +7,14 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.template.loader import render_to_string
+from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from django_pgqueue.compat import TaskResultDoesNotExist, task_backends
-from example_project.shop import jobs, warehouse
+from example_project.shop import bank, jobs, warehouse
 from example_project.shop.checkout import ChangedMind, place_order, remember
 from example_project.shop.forms import OrderForm
+from example_project.shop.fulfilment import how_far
 from example_project.shop.models import Order, Parcel, SalesReport
 from example_project.shop.tasks import make_sales_report
 
@@ -76,7 +78,7 @@ def order_status(request: HttpRequest, pk: int) -> JsonResponse:
 def progress(order: Order) -> dict[str, Any]:
     lines = jobs.job_lines(order)
     waits_ms = [line.standing.wait_ms for line in lines if line.standing.wait_ms]
-    return {"jobs": lines, "wait_ms": min(waits_ms, default=None)}
+    return {"jobs": lines, "steps": how_far(order), "wait_ms": min(waits_ms, default=None)}
 
 
 @require_POST
@@ -89,6 +91,28 @@ def order_job(request: HttpRequest, pk: int) -> HttpResponse:
         found = get_object_or_404(Order, pk=pk)
         remember(found, start(found))
     return redirect(found)
+
+
+@require_POST
+def pay(request: HttpRequest, pk: int) -> HttpResponse:
+    """Play the customer's bank, which tells the shop."""
+    found = get_object_or_404(Order, pk=pk)
+    is_new = bank.receive(*bank.notification(found))
+    messages.info(request, "The bank has told the shop." if is_new else "The bank had told the shop before.")
+    return redirect(found)
+
+
+@csrf_exempt
+@require_POST
+def payment(request: HttpRequest) -> HttpResponse:
+    """Hear the bank, which has no session here: its signature says who it is."""
+    try:
+        is_new = bank.receive(request.body, request.headers.get("X-Signature", ""))
+    except bank.Forged:
+        return HttpResponse("The signature is wrong.", status=403, content_type="text/plain")
+    except Order.DoesNotExist:
+        return HttpResponse("There is no such order.", status=404, content_type="text/plain")
+    return JsonResponse({"new": is_new})
 
 
 @require_POST
