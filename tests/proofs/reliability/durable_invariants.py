@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from tests.proofs.reliability.durable import ATOMIC, NUMBER_OF_CHILDREN, PLAIN, is_durable, kinds_of
-from tests.proofs.reliability.log import Change
+from tests.proofs.reliability.log import Change, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,8 @@ def only_the_holder_records_a_step(log: Log) -> Iterator[str]:
     """In the order of the row locks: each record falls between the claim of its attempt and its end."""
     records = [step for step in log.steps if step.status != "waiting"]
     holding: dict[int, int | None] = {}
-    for entry in sorted([*log.changes, *records], key=lambda entry: entry.seq):
+    entries: list[Change | Step] = [*log.changes, *records]
+    for entry in sorted(entries, key=lambda entry: entry.seq):
         if isinstance(entry, Change):
             is_held = entry.op != "D" and entry.worker is not None
             holding[entry.message_id] = entry.attempt if is_held else None

@@ -48,7 +48,7 @@ class Emitter:
     def _take(self) -> list[tuple[float, int, str]]:
         now = time.monotonic()
         with self._guard:
-            found = []
+            found: list[tuple[float, int, str]] = []
             while self._due and self._due[0][0] <= now and len(found) < AT_ONCE:
                 found.append(heapq.heappop(self._due))
             return found
