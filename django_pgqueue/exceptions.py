@@ -86,6 +86,10 @@ class Retry(PgQueueError):
         self.state = state
 
 
+class TaskExpired(PgQueueError):
+    """Nobody began the message by the time at which it expires (``expires=…``)."""
+
+
 class TaskCancelled(PgQueueError):
     """A user asked the task to stop."""
 

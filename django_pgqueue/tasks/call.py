@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
-from django_pgqueue.tasks import channel as channels, registry, unique
+from django_pgqueue.tasks import channel as channels, expires, registry, unique
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def shared(
     messages of a bulk have the same time.
     """
     when, asked = _when(task, now)
+    if until := expires.headers_of(task):
+        asked = until | dict(asked or {})
     headers = add_headers(asked)
     return {
         "queue": task.queue_name,

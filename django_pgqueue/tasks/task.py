@@ -76,6 +76,9 @@ class PgQueueTask(GenericTask[P, R]):
     """Times that a worker may die while it runs a message of the task, before the message fails.  None: 20."""
     sensitive: bool | tuple[str, ...] | list[str] = False
     """Names of arguments whose values the admin and the logs hide, or True for all content of its messages."""
+    expires: dt.datetime | dt.timedelta | None = field(default=None, compare=False)
+    """Time until which a message is worth beginning: one that no worker has begun by then is cancelled.  A timedelta
+    counts from the enqueue."""
     run_in: dt.timedelta | None = None
     """Time from the enqueue until the task may run, by the database's clock; ``using(run_after=timedelta)`` sets it."""
 
@@ -129,6 +132,7 @@ class PgQueueTask(GenericTask[P, R]):
         channel: str | Callable[..., str | None] | None = None,
         after: Iterable[AnyTaskResult | int | str] | None = None,
         after_policy: str | None = None,
+        expires: dt.datetime | dt.timedelta | None = None,
     ) -> PgQueueTask[P, R]:
         """Returns a copy with other values.  ``run_after``: a datetime, or a timedelta from the enqueue on.
 
@@ -147,6 +151,7 @@ class PgQueueTask(GenericTask[P, R]):
             "channel": channel,
             "after": None if after is None else dependencies.ids(after),
             "after_policy": after_policy,
+            "expires": expires,
         }
         changes = {name: value for name, value in changes.items() if value is not None}
         if isinstance(run_after, dt.timedelta):

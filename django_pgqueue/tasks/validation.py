@@ -7,7 +7,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.tasks import after, channel, sensitive, unique
+from django_pgqueue.tasks import after, channel, expires, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
 from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import name_of
@@ -29,6 +29,7 @@ def validate(task: AnyTask) -> None:
     _validate_atomic(task)
     _validate_durable(task)
     _validate_run_in(task)
+    expires.validate(task)
 
 
 def _validate_retries(task: AnyTask) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
+EXPIRED = "django_pgqueue.exceptions.TaskExpired"
+
 MAX_LINE_CHARS = 2_000
 """The length of an error's message in a log line.  The whole of it stands in the history."""
 
@@ -118,9 +120,12 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
                 end.outcome.status, message.id, task, message.attempt, run_ms, _wait_of(end.outcome),
                 extra=about,
             )  # fmt: skip
-        case Cancelled():
+        case Cancelled(error):
             logger.warning(
-                "cancelled id=%s task=%s attempt=%s ms=%.1f", message.id, task, message.attempt, run_ms,
+                "expired id=%s task=%s attempt=%s ms=%.1f"
+                if error.error_class == EXPIRED
+                else "cancelled id=%s task=%s attempt=%s ms=%.1f",
+                message.id, task, message.attempt, run_ms,
                 extra=about,
             )  # fmt: skip
         case RolledBack(error):

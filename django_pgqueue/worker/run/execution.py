@@ -27,6 +27,7 @@ from django_pgqueue.exceptions import (
 from django_pgqueue.functions import Error
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import PgQueueContext
+from django_pgqueue.tasks.expires import require_unexpired
 from django_pgqueue.values import content, redaction, times
 from django_pgqueue.worker.run import atomic, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
@@ -176,6 +177,8 @@ class Execution:
         if refusal is not None and self.gives_back:
             message = f"The task {self.message.task} of this worker cannot take these arguments: {refusal}."
             raise UnknownTask(message)
+        if self.message.headers is not None:
+            require_unexpired(self.message, self.started_at)
         self.args = args
 
     @property

@@ -13,7 +13,7 @@ from django.db import InterfaceError, OperationalError
 from django_pgqueue.backend.lazy_result import is_known
 from django_pgqueue.compat import TaskError, TaskResultStatus
 from django_pgqueue.durable import Suspension
-from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, UnknownTask
+from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, TaskExpired, UnknownTask
 from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
@@ -73,6 +73,7 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
             execution.reports,
             partial(earlier_attempts, execution),
             execution.backend.max_attempts(execution.task),
+            is_begun=execution.args is not None,
         )
         outcome = verdict.on(exception, error, state)
     if isinstance(outcome, (Failed, Cancelled)):
@@ -113,9 +114,11 @@ class Verdict:
     earlier: Callable[[], Sequence[Attempt]]
     asked_attempts: int | None = None
     """The max_attempts that a message of the task has by default."""
+    is_begun: bool = True
 
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
-        if was_cancelled(exception, self.message, self.reports):
+        has_expired = is_a(exception, TaskExpired) and not self.is_begun
+        if has_expired or was_cancelled(exception, self.message, self.reports):
             return Cancelled(error)
         if is_a(exception, Retry):
             return self._retry_asked(exception, error, state)

@@ -1,0 +1,86 @@
+"""``expires``: the time until which a message is worth beginning.
+
+It stands in the message's headers, so that a message without it costs nothing: no column, no index, no look at a claim.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import TYPE_CHECKING, Any
+
+from django.utils import timezone
+
+from django_pgqueue.compat import InvalidTask
+from django_pgqueue.exceptions import TaskExpired
+
+if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
+    from django_pgqueue.functions import Received
+
+AT, AFTER = "expires_at", "expires_us"
+"""Names of the headers: a time in ISO 8601, and microseconds from the enqueue on, by the database's clock."""
+
+
+def validate(task: AnyTask) -> None:
+    expires = getattr(task, "expires", None)
+    if expires is None:
+        return
+    if isinstance(expires, dt.timedelta):
+        if expires <= dt.timedelta(0):
+            message = f"expires must be a timedelta above 0, not {expires!r}: the message would never begin."
+            raise InvalidTask(message)
+        delay = getattr(task, "run_in", None)
+        if isinstance(delay, dt.timedelta) and delay >= expires:
+            message = f"The message would expire after {expires}, before it may run after {delay}: correct expires."
+            raise InvalidTask(message)
+        return
+    if not isinstance(expires, dt.datetime):
+        message = f"expires must be a timedelta from the enqueue on, or an aware datetime, not {expires!r}."
+        raise InvalidTask(message)
+    if timezone.is_naive(expires):
+        message = f"expires={expires!r} has no time zone. Use timezone.now() + timedelta(...), or give a timedelta."
+        raise InvalidTask(message)
+    if task.run_after is not None and timezone.is_aware(task.run_after) and task.run_after >= expires:
+        message = f"The message would expire at {expires}, before it may run at {task.run_after}: give a later expires."
+        raise InvalidTask(message)
+
+
+def headers_of(task: AnyTask) -> dict[str, Any]:
+    """Returns the headers that keep the ``expires`` of a task."""
+    expires = getattr(task, "expires", None)
+    if expires is None:
+        return {}
+    if isinstance(expires, dt.timedelta):
+        return {AFTER: expires // dt.timedelta(microseconds=1)}
+    return {AT: expires.isoformat()}
+
+
+def require_unexpired(message: Received, now: dt.datetime) -> None:
+    """Raises TaskExpired if nobody has begun the message by its time.
+
+    A message that is enqueued again from the history has been asked for anew: its old time does not count.  Headers
+    that somebody wrote by hand in another form raise ValueError or TypeError.
+    """
+    if message.headers is None or message.attempt > 1 or "expires_" not in message.headers:
+        return
+    until = expires_at(json.loads(message.headers), message.created_at)
+    if until is not None and now > until:
+        shown = until.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        text = f"Nobody began the message by {shown}, when it expired."
+        raise TaskExpired(text)
+
+
+def expires_at(headers: Any, created_at: dt.datetime) -> dt.datetime | None:
+    """Returns the time at which a message with these headers expires.  None: never."""
+    if not isinstance(headers, dict) or "enqueued_again_from" in headers:
+        return None
+    if AFTER in headers:
+        try:
+            return created_at + dt.timedelta(microseconds=headers[AFTER])
+        except OverflowError:  # beyond the calendar
+            return None
+    if AT in headers:
+        until = dt.datetime.fromisoformat(headers[AT])
+        return until if until.tzinfo is not None else until.replace(tzinfo=dt.UTC)
+    return None

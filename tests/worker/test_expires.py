@@ -1,0 +1,98 @@
+"""``expires``: a message that nobody began by its time is cancelled, and its task does not run."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from django_pgqueue import functions
+from django_pgqueue.backend import enqueue_many
+from django_pgqueue.compat import InvalidTask, TaskResultStatus
+from django_pgqueue.models import Attempt
+from django_pgqueue.tasks import task
+from django_pgqueue.testing import clock, drain
+from tests.support.site.tasks import fail, nothing
+from tests.support.watching import statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.testing import Clock
+
+MINUTE = dt.timedelta(minutes=1)
+
+
+@pytest.fixture
+def now(db: None) -> Iterator[Clock]:
+    with clock() as stopped:
+        yield stopped
+
+
+def test_a_message_that_nobody_began_in_time_ends_without_running(now: Clock) -> None:
+    late = nothing.using(expires=MINUTE).enqueue(1, 2)
+    late_at = nothing.using(expires=now.at + MINUTE).enqueue(1, 2)
+    enqueue_many(nothing.using(expires=MINUTE), [(1, 2)])
+    in_time = nothing.using(expires=3 * MINUTE).enqueue(1, 2)
+    without = nothing.enqueue(1, 2)
+    now.advance(2 * MINUTE)
+    drain()
+    expired = Attempt.objects.filter(status="cancelled")
+    assert len(expired) == 3
+    for attempt in expired:
+        assert attempt.error_class == "django_pgqueue.exceptions.TaskExpired"
+        assert "Nobody began the message by 2" in (attempt.error_message or "")
+    for result in (late, late_at):
+        assert statuses(result) == ["cancelled"]
+        result.refresh()
+        assert result.status == TaskResultStatus.FAILED
+    assert statuses(in_time) == statuses(without) == ["succeeded"]
+
+
+def test_a_message_that_has_begun_does_not_expire_between_its_attempts(now: Clock) -> None:
+    result = fail.using(expires=MINUTE, max_attempts=2).enqueue("twice")
+    drain()
+    now.advance(dt.timedelta(hours=2))
+    drain()
+    assert statuses(result) == ["retried", "failed"]
+
+
+def test_a_message_that_is_enqueued_again_does_not_keep_its_old_time(now: Clock) -> None:
+    nothing.using(expires=MINUTE).enqueue(1, 2)
+    now.advance(2 * MINUTE)
+    drain()
+    functions.attempt_enqueue(connection, [Attempt.objects.get().pk])
+    drain()
+    assert [each.status for each in Attempt.objects.order_by("id")] == ["cancelled", "succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"expires": 60}, "expires must be a timedelta from the enqueue on, or an aware datetime, not 60"),
+        ({"expires": dt.timedelta(0)}, "expires must be a timedelta above 0"),
+        ({"expires": dt.datetime(2030, 1, 1)}, "has no time zone"),  # noqa: DTZ001 -- that is the mistake
+        ({"expires": MINUTE, "run_after": MINUTE}, "before it may run after 0:01:00"),
+        (
+            {
+                "expires": dt.datetime(2030, 1, 1, tzinfo=dt.UTC),
+                "run_after": dt.datetime(2031, 1, 1, tzinfo=dt.UTC),
+            },
+            "before it may run at 2031-01-01",
+        ),
+    ],
+)
+def test_a_wrong_time_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidTask, match=words):
+        nothing.using(**options)
+
+
+def test_a_task_may_declare_it() -> None:
+    declared = task(expires=MINUTE)(declared_function)
+    assert declared.expires == MINUTE
+    assert declared.using(expires=2 * MINUTE).expires == 2 * MINUTE
+
+
+def declared_function() -> None: ...
