@@ -40,6 +40,7 @@ ROOMS = {
     "control": "cancel, pause, resume, limits of channels, run a schedule now",
     "worker": "`manage.py qworker`: claim, run, record",
     "routers": "`PgQueueRouter`",
+    "contrib": "`shared_task` for code that was written for Celery",
     "durable": "durable tasks: steps, waits, events, decisions, children",
     "backend": "`PgQueueBackend`, many at once, results, signals, which backend and database is meant",
     "traces": "spans of OpenTelemetry",

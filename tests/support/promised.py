@@ -16,6 +16,8 @@ django_pgqueue: Call Exchange Exponential Queue Retry batch cron emit enqueue_ma
 django_pgqueue.tasks: Exponential PgQueueTask batch cron every task
 # Enqueue.
 django_pgqueue.backend: Call PgQueueBackend enqueue_many
+# Code that was written for Celery.
+django_pgqueue.contrib.celery: shared_task
 # Durable tasks.
 django_pgqueue.durable: Decision DurableContext Suspension aemit decide emit
 # Raw messages.
@@ -27,7 +29,7 @@ django_pgqueue.control: Filter cancel count_edit edit edit_state pause pause_sch
 django_pgqueue.exceptions: AttemptLost BudgetExceeded ChannelFull ChannelReleased ChildFailed ContentTooLarge
     DependencyFailed DuplicateMessage EventConflict HalfInstalled InvalidContent InvalidEdit InvalidMessage
     InvalidPattern InvalidSchedule InvalidStep OutdatedQueue PgQueueError Retry SlotDied StepNotRepeated
-    TaskBeingImported TaskCancelled TaskTimeout UnknownExchange UnknownTask
+    TaskBeingImported TaskCancelled TaskExpired TaskTimeout UnknownExchange UnknownTask
 django_pgqueue.models: Approval Arrival Attempt Binding Budget Channel Child Edit Ended Event Exchange Lane Message
     Overview QueueState ReportError ReportHour ReportQueue Rollup Schedule Step Worker
 # What settings, URLs and LOGGING name.

@@ -1,0 +1,1 @@
+"""Bridges for projects that come from another queue."""

@@ -1,0 +1,280 @@
+"""``shared_task`` for code that was written for Celery: the tasks stay as they are, this queue runs them.
+
+    from django_pgqueue.contrib.celery import shared_task
+
+It is for the move.  What Celery offers and this queue means in the same way works; anything else raises TypeError where
+the task is declared or called, and names what to write.  Celery need not be installed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from django.utils import timezone
+
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue.exceptions import Retry
+from django_pgqueue.tasks import habits, retry
+from django_pgqueue.tasks.task import PgQueueTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from django_pgqueue.compat import AnyTaskResult
+    from django_pgqueue.tasks.context import PgQueueContext
+
+__all__ = ["shared_task"]
+
+MAX_RETRIES = 3
+"""Celery's own default."""
+DEFAULT_RETRY_DELAY = 180
+"""Seconds, as in Celery."""
+
+RENAMED = {"queue": "queue_name", "priority": "priority", "time_limit": "timeout", "expires": "expires"}
+"""Options of Celery, and those of ``@task`` that mean the same."""
+
+DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None}
+
+HARMLESS = frozenset(
+    {"acks_late", "ignore_result", "reject_on_worker_lost", "store_errors_even_if_ignored", "track_started"}
+)
+"""Options that may stay: a message is acknowledged when its attempt has ended, and its end stands in the history."""
+
+
+def shared_task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declares a task as Celery's ``shared_task`` does.
+
+    >>> @shared_task(bind=True, autoretry_for=(OSError,), retry_backoff=True, max_retries=5)
+    ... def send_receipt(self, order_id): ...  # doctest: +SKIP
+    """
+    if function is not None:
+        return _declared(function, options)
+    return lambda func: _declared(func, options)
+
+
+if TYPE_CHECKING:
+    Base = PgQueueTask[..., Any]
+else:  # Django 5.2's tasks are not generic at run time
+    Base = PgQueueTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CeleryTask(Base):
+    """Task of this package that has the calls of Celery too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function here and now, as Celery does."""
+        function = inspect.unwrap(self.func)
+        if self.takes_context:
+            return function(BoundTask(self, None, args, kwargs), *args, **kwargs)
+        return function(*args, **kwargs)
+
+    def delay(self, *args: Any, **kwargs: Any) -> AnyTaskResult:
+        return self.enqueue(*args, **kwargs)
+
+    def apply_async(
+        self,
+        args: Iterable[Any] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        *,
+        countdown: float | None = None,
+        eta: dt.datetime | None = None,
+        expires: float | dt.datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        **others: Any,
+    ) -> AnyTaskResult:
+        """Enqueues the task in the open transaction.  ``countdown`` and a number as ``expires`` are seconds.
+
+        A priority is one of this queue: from -100 to 100, and the highest goes first.
+        """
+        if others:
+            message = f"{self.module_path}.apply_async: {_refusals(others)}"
+            raise TypeError(message)
+        if countdown is not None and eta is not None:
+            message = f"{self.module_path}.apply_async got countdown={countdown!r} and eta={eta!r}: give one of them."
+            raise TypeError(message)
+        run_after = _moment(eta, "eta") if countdown is None else dt.timedelta(seconds=countdown)
+        until = dt.timedelta(seconds=expires) if isinstance(expires, int | float) else _moment(expires, "expires")
+        changed = self.using(run_after=run_after, expires=until, queue_name=queue, priority=priority)
+        return changed.enqueue(*(args or ()), **(kwargs or {}))
+
+    def AsyncResult(self, task_id: str) -> AnyTaskResult:  # noqa: N802 -- Celery's name
+        return self.get_result(task_id)
+
+
+class BoundTask:
+    """First argument of a task with ``bind=True``."""
+
+    def __init__(self, task: CeleryTask, context: PgQueueContext | None, args: Any, kwargs: Any) -> None:
+        self.task = task
+        self.context = context
+        """The context of the attempt.  None: the function was called directly."""
+        self.request = Request(context, args, kwargs)
+
+    @property
+    def name(self) -> str:
+        return self.task.module_path
+
+    @property
+    def max_retries(self) -> int | None:
+        attempts: int | None = self.task.max_attempts
+        return None if attempts is None else attempts - 1
+
+    def retry(  # noqa: PLR0917 -- Celery's signature
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: dt.datetime | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **others: Any,
+    ) -> NoReturn:
+        """Ends the attempt, and asks for another one with the same arguments.
+
+        When the task has no attempt left, ``exc`` is raised, as in Celery.
+        """
+        given = {"args": args, "kwargs": kwargs, "max_retries": max_retries, **others}
+        if refused := [name for name, value in given.items() if value is not None]:
+            message = (
+                f"{self.name}: self.retry cannot change {', '.join(refused)}. A retry is the same message, with the "
+                "arguments and the max_retries with which it was enqueued; enqueue another one for others."
+            )
+            raise TypeError(message)
+        if not throw:
+            message = f"{self.name}: self.retry(throw=False) cannot be: a retry ends the attempt by raising."
+            raise TypeError(message)
+        if self.context is None:  # as Celery does in a direct call
+            raise exc or Retry("The task was called directly, and no worker can try it again.")
+        if exc is not None and self.request.has_no_retry_left:
+            raise exc
+        if eta is not None:
+            countdown = max(0.0, (_aware(eta, "eta") - timezone.now()).total_seconds())
+        words = "The task asked for another attempt." if exc is None else f"{type(exc).__name__}: {exc}"
+        raise Retry(words, after=countdown) from exc
+
+
+class Request:
+    """Facts about the attempt, as ``self.request``."""
+
+    def __init__(self, context: PgQueueContext | None, args: Any, kwargs: Any) -> None:
+        self._context = context
+        self.args = args
+        self.kwargs = kwargs
+
+    @property
+    def id(self) -> str | None:
+        return None if self._context is None else str(self._context.message.id)
+
+    @property
+    def retries(self) -> int:
+        """Attempts before this one."""
+        return 0 if self._context is None else self._context.attempt - 1
+
+    @property
+    def called_directly(self) -> bool:
+        return self._context is None
+
+    @property
+    def has_no_retry_left(self) -> bool:
+        if self._context is None or self._context.message.max_attempts is None:
+            return False
+        return self._context.attempt >= self._context.message.max_attempts
+
+    @property
+    def delivery_info(self) -> dict[str, Any]:
+        if self._context is None:
+            return {}
+        message = self._context.message
+        return {"routing_key": message.queue, "priority": message.priority}
+
+
+def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTask:
+    if inspect.iscoroutinefunction(function):
+        message = f"{function.__qualname__} is async, and Celery has no async tasks. Declare it with @task."
+        raise TypeError(message)
+    options = {name: value for name, value in options.items() if name not in HARMLESS}
+    is_bound = options.pop("bind", False)
+    ours = _translated(function, options)
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if not is_bound:
+            return function(*args, **kwargs)
+        context, *rest = args
+        return function(BoundTask(declared, context, rest, kwargs), *rest, **kwargs)
+
+    if is_bound:  # the first parameter is the context, and django.tasks wants it to be called so
+        first, *others = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function).replace(parameters=[first.replace(name="context"), *others])
+        run.__signature__ = signature  # type: ignore[attr-defined]
+    given: dict[str, Any] = DEFAULTS | ours | {"takes_context": is_bound}
+    declared = CeleryTask(func=run, backend=DEFAULT_TASK_BACKEND_ALIAS, **given)
+    return declared
+
+
+def _translated(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options of ``@task`` that mean the same."""
+    left = dict(options)
+    name = left.pop("name", None)
+    path = f"{function.__module__}.{function.__qualname__}"
+    if name not in (None, path):
+        message = f"shared_task(name={name!r}): the name of a task is its dotted path here, {path!r}. Leave name out."
+        raise TypeError(message)
+    ours = {here: left.pop(theirs) for theirs, here in RENAMED.items() if left.get(theirs) is not None}
+    if isinstance(ours.get("expires"), int | float):
+        ours["expires"] = dt.timedelta(seconds=ours["expires"])
+    ours |= _retries(path, left)
+    if left:
+        message = f"shared_task({path}): {_refusals(left)}"
+        raise TypeError(message)
+    return ours
+
+
+def _retries(path: str, left: dict[str, Any]) -> dict[str, Any]:
+    max_retries = left.pop("max_retries", MAX_RETRIES)
+    if type(max_retries) is not int or max_retries < 0:
+        message = f"shared_task({path}): max_retries={max_retries!r} is not a number: each task has a limit here."
+        raise TypeError(message)
+    return {
+        "max_attempts": max_retries + 1,
+        # Without autoretry_for an exception fails the task at once: only self.retry asks for another attempt.
+        "retry_on": tuple(left.pop("autoretry_for", ())),
+        "no_retry_on": tuple(left.pop("dont_autoretry_for", ())),
+        "backoff": _backoff(left),
+    }
+
+
+def _backoff(left: dict[str, Any]) -> retry.Backoff:
+    backoff, longest = left.pop("retry_backoff", False), left.pop("retry_backoff_max", 600)
+    has_jitter, delay = left.pop("retry_jitter", True), left.pop("default_retry_delay", DEFAULT_RETRY_DELAY)
+    if backoff is False:
+        return lambda _exception, _result: delay
+    return retry.Exponential(base=float(backoff), longest=float(longest), jitter=0.25 if has_jitter else 0.0)
+
+
+def _refusals(names: Iterable[str]) -> str:
+    """Returns one sentence for each option that has no meaning here."""
+    sentences = []
+    for name in names:
+        instead = habits.option(name)
+        next_step = "Leave it out" if instead is None else f"Declare the task with @task: {instead}"
+        sentences.append(f"{name!r} has no meaning here. {next_step}.")
+    return " ".join(sentences)
+
+
+def _moment(value: dt.datetime | None, name: str) -> dt.datetime | None:
+    return None if value is None else _aware(value, name)
+
+
+def _aware(value: Any, name: str) -> dt.datetime:
+    if not isinstance(value, dt.datetime):
+        message = f"{name} must be a datetime, not {value!r}."
+        raise TypeError(message)
+    return timezone.make_aware(value, dt.UTC) if timezone.is_naive(value) else value

@@ -1,0 +1,119 @@
+"""``contrib.celery.shared_task``: code for Celery runs here, and what cannot mean the same is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.utils import timezone
+
+from django_pgqueue.contrib.celery import shared_task
+from django_pgqueue.models import Attempt, Message
+from django_pgqueue.testing import clock, drain
+from tests.support import from_celery
+from tests.support.from_celery import ask_again, note, retried_by_itself, seen
+from tests.support.watching import statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.testing import Clock
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+def now(db: None) -> Iterator[Clock]:
+    seen.clear()
+    with clock() as stopped:
+        yield stopped
+
+
+def wait_of(result: Any, now: Clock) -> float:
+    return float((Message.objects.get(pk=result.id).dequeue_at - now.at).total_seconds())
+
+
+def test_delay_and_apply_async_enqueue(now: Clock) -> None:
+    note.delay(1, word="two")
+    later = note.apply_async((2,), {"word": "three"}, countdown=60, queue="slow", priority=9)
+    at = note.apply_async([3], eta=now.at + HOUR)
+    expired = note.apply_async([4], expires=10)
+    assert wait_of(later, now) == pytest.approx(60, abs=5)
+    assert wait_of(at, now) == pytest.approx(3600, abs=5)
+    message = Message.objects.get(pk=later.id)
+    assert (message.queue, message.priority) == ("slow", 9)
+    now.advance(2 * HOUR)
+    drain()
+    assert sorted(args for args, _ in seen) == [(1,), (2,), (3,)]
+    assert statuses(expired) == ["cancelled"]
+    assert note.AsyncResult(later.id).is_finished
+
+
+def test_a_bound_task_asks_for_its_retries_until_none_is_left(now: Clock) -> None:
+    result = ask_again.delay("again")
+    drain()
+    assert wait_of(result, now) == pytest.approx(30, abs=5)
+    now.advance(HOUR)
+    drain()
+    assert wait_of(result, now) == pytest.approx(40, abs=5)  # default_retry_delay
+    now.advance(HOUR)
+    drain()
+    assert seen == [(result.id, retries, "again") for retries in (0, 1, 2)]
+    assert statuses(result) == ["retried", "retried", "failed"]
+    assert Attempt.objects.get(message_id=result.id, final=True).error_class == "builtins.OSError"
+
+
+def test_autoretry_for_tries_again_after_these_errors_alone(now: Clock) -> None:
+    away, wrong = retried_by_itself.delay("away"), retried_by_itself.delay("wrong")
+    drain(["mail"])
+    assert wait_of(away, now) == pytest.approx(10, abs=5)
+    assert statuses(wrong) == ["failed"]
+    now.advance(HOUR)
+    drain(["mail"])
+    assert statuses(away) == ["retried", "failed"]
+
+
+def test_a_direct_call_runs_the_function_here(now: Clock) -> None:
+    note(5)
+    assert seen == [((5,), {})]
+    with pytest.raises(OSError, match="here"):
+        ask_again("here")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"rate_limit": "10/m"}, r"'rate_limit' has no meaning here\. Declare the task with @task: channel=…"),
+        ({"name": "send"}, "name of a task is its dotted path"),
+        ({"base": object}, r"'base' has no meaning here\. Leave it out\."),
+        ({"max_retries": None}, "each task has a limit here"),
+        ({"soft_time_limit": 5}, r"timeout=…"),
+    ],
+)
+def test_an_option_that_cannot_mean_the_same_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        shared_task(**options)(from_celery.note.func)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ({"link": note}, r"'link' has no meaning here"),
+        ({"countdown": 1, "eta": timezone.now()}, "give one of them"),
+        ({"eta": "tomorrow"}, "eta must be a datetime, not 'tomorrow'"),
+    ],
+)
+def test_a_call_that_cannot_mean_the_same_is_refused(call: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        note.apply_async((), **call)
+
+
+def test_what_celery_has_besides_names_the_way_here() -> None:
+    with pytest.raises(AttributeError, match=r"using\(after="):
+        _ = note.s
+    with pytest.raises(TypeError, match="is async"):
+        shared_task(coroutine)
+
+
+async def coroutine() -> None: ...
