@@ -193,6 +193,8 @@ class TestErrorTexts:
     PAGES = (
         MESSAGES,
         ATTEMPTS,
+        f"{MESSAGES}?download=json",
+        f"{ATTEMPTS}?download=csv",
         f"{ATTEMPTS}errors/",
         "/admin/django_pgqueue/overview/",
         "/admin/django_pgqueue/reporthour/",
@@ -223,7 +225,7 @@ class TestErrorTexts:
         assert self.OTHER in seen, "of other tasks everybody who may see the history sees them"
         assert "builtins.LookupError" in seen, "their class stands there all the same"
         shown = [url for url in urls if SECRET in auditor.open(url).response.content.decode()]
-        assert len(shown) == 6, shown
+        assert len(shown) == 8, shown
 
     @pytest.mark.usefixtures("urls")
     def test_error_texts_are_not_found_by_a_part_of_them(self, visitor: Callable[..., Visitor]) -> None:

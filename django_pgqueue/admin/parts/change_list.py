@@ -14,6 +14,7 @@ from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import database
 from django_pgqueue.admin.parts.display import number
+from django_pgqueue.admin.parts.download import CONTENT_TYPES, PARAMETER
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class CappedChangeList(ChangeList):
     def get_ordering_field(self, field_name: Any) -> Any:
         """Allows only sortable columns: Django accepts ``?o=`` for the others, too."""
         return super().get_ordering_field(field_name) if field_name in (self.sortable_by or ()) else None
+
+    @property
+    def downloads(self) -> list[tuple[str, str]]:
+        """The kinds of files with the rows of all pages, and their addresses."""
+        return [(kind.upper(), self.get_query_string({PARAMETER: kind}, ["p"])) for kind in CONTENT_TYPES]
 
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"

@@ -16,7 +16,7 @@ from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin.parts import database, sidebar
+from django_pgqueue.admin.parts import database, download, sidebar
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -53,6 +53,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         def answer() -> HttpResponse:
+            kind = download.asked(request)
+            if kind is not None:
+                return download.response(self, request, kind)
             choices = {"databases": database.choices(request.path)}
             return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
 
