@@ -14,7 +14,7 @@ from django.apps import apps
 from django.utils.module_loading import module_has_submodule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterator
     from types import ModuleType
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -23,17 +23,11 @@ SLOW_SECONDS = 5.0
 """Seconds after which the log names the module that is being imported.  Each further wait is twice as long."""
 
 
-own_modules: Callable[[], Iterable[str]] = tuple
-"""Modules of this package that declare tasks.  The app sets it when it is ready."""
-
-
 def import_tasks() -> None:
     """Imports the module ``tasks`` of every installed app, or all modules of a package of that name."""
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, "tasks"):
             _import_with_submodules(f"{config.name}.tasks")
-    for name in own_modules():
-        _import(name)
 
 
 def _import_with_submodules(name: str) -> None:

@@ -24,7 +24,4 @@ grant pgqueue_consumer to shop_worker;
 grant select on shop_product, shop_order, shop_orderline to shop_worker;
 grant select, insert on shop_receipt, shop_courierbooking, shop_salesreport to shop_worker;
 grant select, insert, update on shop_quote to shop_worker;
--- "Enqueue all again" of the admin is a job: it looks whether who asked for it still may.
-grant select on auth_user, auth_group, auth_permission, auth_user_groups, auth_user_user_permissions,
-    auth_group_permissions, django_content_type to shop_worker;
 commit;

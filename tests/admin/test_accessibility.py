@@ -34,7 +34,7 @@ def lists() -> list[str]:
         MESSAGES,
         ATTEMPTS,
         f"{ATTEMPTS}errors/",
-        f"{ATTEMPTS}again/",
+        f"{ATTEMPTS}edit/",
         EDITS,
         f"{MESSAGES}edit/?queue=mail",
         WORKERS,

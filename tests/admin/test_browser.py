@@ -192,7 +192,7 @@ def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page
         ("message-waits", f"{MESSAGES}{waits}/change/", "It waits for 2 jobs"),
         ("attempt-list", ATTEMPTS, "ValueError: The voucher TEA-2019 has expired"),
         ("errors", f"{ATTEMPTS}errors/", "The voucher TEA-2019 has expired"),
-        ("again", f"{ATTEMPTS}again/?status__exact=failed", "1 ended message of this list"),
+        ("again", f"{ATTEMPTS}edit/?status__exact=failed", "1 message matches now"),
         ("attempt", f"{ATTEMPTS}{failed}/change/", "The voucher TEA-2019 has expired"),
         ("worker-list", WORKERS, "all but slow"),
         ("schedule-list", SCHEDULES, "no longer in the code"),
@@ -227,7 +227,7 @@ def test_the_buttons_stand_below_the_one_of_django(page: browser.Page) -> None:
 @pytest.mark.usefixtures("queue")
 def test_the_way_back_looks_the_same_on_pages_of_ours_and_of_django(page: browser.Page) -> None:
     looks = set()
-    for url in (MESSAGES, OVERVIEW, f"{ATTEMPTS}errors/", f"{ATTEMPTS}again/"):
+    for url in (MESSAGES, OVERVIEW, f"{ATTEMPTS}errors/", f"{ATTEMPTS}edit/"):
         page.open(url)
         page.find(".breadcrumbs a")
         colours = """

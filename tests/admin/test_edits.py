@@ -12,7 +12,7 @@ from django_pgqueue import functions
 from django_pgqueue.control import Filter, edit, edit_state
 from django_pgqueue.models import Edit, Message
 from tests.support.admin_page import Page
-from tests.support.fixtures.admin import MESSAGES, send
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,3 +130,40 @@ class TestPage:
         edit("postpone", Filter(queue="<b>"), run_at=functions.now(connection), by="<i>Ada")
         [row] = root.open(EDITS).rows
         assert (row["what matches"], row["asked by"], row["state"]) == ("queue <b>", "<i>Ada", "waits")
+
+
+class TestHistory:
+    """The same button in the history: one way to enqueue many messages again."""
+
+    def test_what_the_list_finds_is_enqueued_again_once(self, root: Visitor) -> None:
+        failed = []
+        for queue in ("mail", "mail", "other"):
+            failed.append(send(queue=queue))
+            fail(claim(queue)[0], ValueError("no"))
+        send(queue="mail")
+        complete(claim("mail")[0])
+        query = (
+            "status__exact=failed&queue=mail&final__exact=1&error_class=ValueError&finished_at__range__gte_0=1970-01-02"
+        )
+        assert f"{ATTEMPTS}edit/?" in root.open(f"{ATTEMPTS}?{query}").response.content.decode()
+        assert "2 messages match now" in root.open(f"{ATTEMPTS}edit/?{query}").root.text
+        for _ in range(2):
+            data = {"confirmed": "1", "action": "enqueue_again"}
+            page = Page(root.client.post(f"{ATTEMPTS}edit/?{query}", data, follow=True))
+            assert "begins as soon as a worker sees it" in page.said[0]
+            work()
+            made = sorted(one.headers["enqueued_again_from"] for one in Message.objects.all() if one.headers)
+            assert made == failed[:2]
+        assert {one.action for one in Edit.objects.all()} == {"enqueue_again"}
+
+    def test_filters_that_an_edit_cannot_have_are_refused(self, root: Visitor, visitor: LogIn) -> None:
+        pk = send()
+        fail(claim()[0], ValueError("no"))
+        for query in ("duration__range__gte=1", "wait__range__gte=1", "final__exact=0", f"message_id={pk}", "id=1"):
+            page = root.open(f"{ATTEMPTS}edit/?{query}")
+            assert page.said[0].startswith("An edit cannot be filtered by "), query
+        clerk = visitor("view_attempt", "run_message")
+        for query in ("error_group=x", "argument=7"):
+            assert "may not see content" in clerk.open(f"{ATTEMPTS}edit/?{query}").said[0], query
+        assert "An edit cannot be filtered by" in root.open(f"{MESSAGES}edit/?id={pk}").said[0]
+        assert not Edit.objects.exists()

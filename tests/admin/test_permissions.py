@@ -42,7 +42,7 @@ WRITTEN_BY_WORKERS = {"message": MESSAGES, "attempt": ATTEMPTS, "worker": WORKER
 
 PAGES = [
     "overview/", "overview/live/", "message/", "message/{message}/change/", "message/{message}/history/",
-    "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/again/", "worker/", "worker/worker-1/change/",
+    "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/edit/", "worker/", "worker/worker-1/change/",
     "edit/", "edit/{edit}/change/", "edit/{edit}/live/",
     "reporthour/", "schedule/", "schedule/daily/change/", "queuestate/", "queuestate/going/change/",
     "channel/", "channel/acme/change/", "exchange/", "exchange/orders/change/?routing_key=x",
@@ -87,7 +87,7 @@ def action(model: str, name: str, key: str, needs: str) -> Deed:
 DELETE = {"post": "yes"}
 BOUND = {"exchange": "orders", "kind": "topic", "pattern": "order.#", "queue": "books", "priority": "3"}
 EDITED = {"priority": "9", "dequeue_at": "0"}
-ALL_OF_A_LIST = {"confirmed": "yes", "newest": str(10**9)}
+ALL_OF_A_LIST = {"confirmed": "yes", "action": "enqueue_again"}
 PAUSE = {"queue": "going", "action": "pause"}
 LIMITED = {"name": "new", "max_concurrency": "2"}
 DEEDS = {
@@ -97,7 +97,7 @@ DEEDS = {
     "a message is changed": Deed("message/{message}/change/", EDITED, "change_message", "message"),
     "an ended message is enqueued again": action("attempt", "enqueue_again", "attempt", "run_message"),
     "a whole list is enqueued again": Deed(
-        "attempt/again/", ALL_OF_A_LIST, "view_attempt run_message", None, about="message"
+        "attempt/edit/", ALL_OF_A_LIST, "view_attempt run_message", None, about="edit"
     ),
     "everything that matches is cancelled": Deed(
         "message/edit/", {"confirmed": "yes", "action": "cancel"}, "view_message cancel_message", None, about="edit"
@@ -162,7 +162,7 @@ def everybody_else(lacked: str) -> Visitor:
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_needs_its_permission_and_offers_nothing_by_it(visitor: LogIn, keys: Keys, page: str) -> None:
     url = HERE + page.format_map(keys)
-    needs = [f"view_{page.partition('/')[0]}", *(["run_message"] if page == "attempt/again/" else [])]
+    needs = [f"view_{page.partition('/')[0]}", *(["run_message"] if page == "attempt/edit/" else [])]
     shown = visitor(*needs).open(url)
     assert shown.actions == []
     assert shown.root.all("input", name="_save") == shown.root.all("input", type="checkbox") == []

@@ -218,7 +218,7 @@ def test_a_sample_of_the_errors_reads_no_other_attempts(db: None, statistics: st
 
 
 def test_the_errors_page_reads_a_bounded_number_of_attempts(root: Visitor, statistics: str) -> None:
-    for url in (f"{ATTEMPTS}errors/?period=30d", f"{ATTEMPTS}again/?status__exact=failed"):
+    for url in (f"{ATTEMPTS}errors/?period=30d", f"{ATTEMPTS}edit/?status__exact=failed"):
         with measured() as cost:
             page = root.open(url)
         assert page.response.status_code == 200

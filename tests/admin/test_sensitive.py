@@ -235,8 +235,8 @@ class TestErrorTexts:
             assert clerk.open(ATTEMPTS, q=part).ids == []
             assert len(auditor.open(ATTEMPTS, error_class=part).ids) == 2
         assert len(clerk.open(ATTEMPTS, error_class="lookuperror").ids) == 2
-        again = clerk.open(f"{ATTEMPTS}again/", error_class="refused").root.one(id="content-main").text
-        assert again.startswith("0 ended messages ")
+        again = clerk.open(f"{ATTEMPTS}edit/", error_class="refused").root.one(id="content-main").text
+        assert again.startswith("0 messages match now")
 
     def test_error_texts_of_a_task_no_longer_in_the_code_are_hidden(self, visitor: Callable[..., Visitor]) -> None:
         send(task="bank.gone")

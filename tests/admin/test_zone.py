@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PAGES = "/admin/django_pgqueue/"
 WITH_TIMES = (
-    MESSAGES, ATTEMPTS, WORKERS, f"{ATTEMPTS}errors/", f"{ATTEMPTS}again/?queue=default",
+    MESSAGES, ATTEMPTS, WORKERS, f"{ATTEMPTS}errors/", f"{ATTEMPTS}edit/?queue=default",
     *(f"{PAGES}{page}/" for page in ("overview", "schedule", "channel", "queuestate", "reporthour")),
 )  # fmt: skip
 

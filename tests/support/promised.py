@@ -51,8 +51,6 @@ django_pgqueue.bulk: Call enqueue_many
 django_pgqueue.dependencies: batch
 django_pgqueue.recurrence: cron every
 django_pgqueue.retry: Exponential
-# Messages that wait may name it.
-django_pgqueue.admin.again: enqueue_again
 """)
 SPARK = names_by_module("""
 django_pgqueue.spark: pipeline

@@ -14,8 +14,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
-from django_pgqueue.admin.attempt import reenqueue_page
 from django_pgqueue.admin.dashboards import errors as errors_page
+from django_pgqueue.admin.edit import ask_page
 from django_pgqueue.admin.parts import actions, audit_log, database, display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent
@@ -262,7 +262,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
         own = [
             path("errors/", shown(errors_page.view), name="django_pgqueue_attempt_errors"),
-            path("again/", shown(reenqueue_page.view), name="django_pgqueue_attempt_again"),
+            path("edit/", shown(ask_page.view), name="django_pgqueue_attempt_edit"),
         ]
         return [*own, *super().get_urls()]
 
@@ -273,18 +273,10 @@ class AttemptAdmin(ReadOnlyAdmin):
             error, waited, started_at, worker, channel,
         )  # fmt: skip
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """A job that enqueues a list again sees the list as it was when the user asked for it."""
-        found = super().get_queryset(request)
-        until = request.__dict__.get("pgqueue_until")
-        return found if until is None else found.filter(pk__lte=until)
-
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        query = request.GET.urlencode()
-        again = reverse("admin:django_pgqueue_attempt_again") if self.has_run_permission(request) else ""
         links = {
             "errors_url": reverse("admin:django_pgqueue_attempt_errors") + database.same(request),
-            "again_url": f"{again}?{query}" if again and query else again,
+            "edit_url": ask_page.url_of(self, request),
         }
         return super().changelist_view(request, {**links, **(extra_context or {})})
 
@@ -333,7 +325,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     def enqueue_again(self, request: HttpRequest, queryset: QuerySet[Attempt]) -> HttpResponse | None:
         """Enqueues ended messages again.  It skips attempts that were not the last of their message."""
         selected = actions.chosen(self, request, queryset)
-        there = self.get_queryset(request).exclude(task=reenqueue_page.JOB)
+        there = self.get_queryset(request)
         ended = there.filter(pk__in=selected.ids, final=True, content__isnull=False)
         ids = sorted(ended.values_list("pk", flat=True))
         try:
@@ -357,22 +349,12 @@ class AttemptAdmin(ReadOnlyAdmin):
         return self.back(request)
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
-        jobs = self.get_queryset(request).filter(pk__in=passed, task=reenqueue_page.JOB)
-        own = sorted(jobs.values_list("pk", flat=True))  # no query if none was skipped
-        others = sorted(set(passed) - set(own))
-        if own:
-            text = gettext(
-                "{count} not enqueued again, because they are jobs of the page “Enqueue all again”: use that page "
-                "({ids})."
-            )
-            text = text.format(count=display.number(len(own)), ids=actions.listed(own))
-            self.message_user(request, text, messages.WARNING)
-        if others:
+        if passed:
             text = gettext(
                 "{count} not enqueued again, because they are not the last attempt of their message: the queue still "
                 "has the message, or it has a later attempt ({ids})."
             )
-            text = text.format(count=display.number(len(others)), ids=actions.listed(others))
+            text = text.format(count=display.number(len(passed)), ids=actions.listed(passed))
             self.message_user(request, text, messages.WARNING)
 
 

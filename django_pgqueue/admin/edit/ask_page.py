@@ -11,6 +11,7 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import connections
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
@@ -21,7 +22,7 @@ from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.read_only import may_see
 from django_pgqueue.exceptions import InvalidEdit
-from django_pgqueue.models.tables import Edit
+from django_pgqueue.models.tables import Attempt, Edit
 from django_pgqueue.values.limits import MAX_NAME_BYTES
 from django_pgqueue.values.names import name_of
 
@@ -59,9 +60,18 @@ def may(user: Any, action: str) -> bool:
     return bool(user.has_perm(f"django_pgqueue.{PERMISSIONS[action]}"))
 
 
-def allowed(user: Any) -> list[str]:
-    """Returns the actions on messages that the user may do."""
-    return [action for action in PERMISSIONS if action != "enqueue_again" and may(user, action)]
+def allowed(admin: ReadOnlyAdmin, user: Any) -> list[str]:
+    """Returns the actions of edits that the user may do with what the list shows: messages, or the history."""
+    is_history = admin.model is Attempt
+    return [action for action in PERMISSIONS if (action == "enqueue_again") is is_history and may(user, action)]
+
+
+def url_of(admin: ReadOnlyAdmin, request: HttpRequest) -> str:
+    """Returns the URL of the page for what the list shows.  Empty: the user may do nothing with it."""
+    if not allowed(admin, request.user):
+        return ""
+    address, query = reverse(f"admin:django_pgqueue_{admin.opts.model_name}_edit"), request.GET.urlencode()
+    return f"{address}?{query}" if query else address
 
 
 class EditForm(forms.Form):
@@ -77,6 +87,10 @@ class EditForm(forms.Form):
         self.delays = delays
         fields: Any = self.fields
         fields["action"].choices = [(action, WORDS[action]) for action in actions]
+        if actions == ["enqueue_again"]:
+            for name in ("delay", "queue", "priority"):
+                del fields[name]
+            return
         fields["delay"].choices = [("", "")] + [(delay, criteria.from_now(delays[delay])) for delay in delays]
 
     def clean(self) -> None:
@@ -101,28 +115,29 @@ class EditForm(forms.Form):
         return {}
 
 
-def view(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
+def view(admin: Any, request: HttpRequest, *, delays: Mapping[str, dt.timedelta] | None = None) -> HttpResponse:
     if request.method not in {"GET", "HEAD", "POST"}:
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
-    if not (admin.has_view_or_change_permission(request) and allowed(request.user)):
+    if not (admin.has_view_or_change_permission(request) and allowed(admin, request.user)):
         raise PermissionDenied
-    return admin.answered(request, lambda: _answer(admin, request, delays))
+    return admin.answered(request, lambda: _answer(admin, request, delays or {}))
 
 
-def _answer(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
+def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
+    may_do = allowed(admin, request.user)
     back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
     try:
         which = criteria.of_list(admin.get_changelist_instance(request), request)
-        what = which.as_json("cancel")
+        what = which.as_json(may_do[0])
     except IncorrectLookupParameters:
         return HttpResponseRedirect(admin.list_url())
     except InvalidEdit as error:
         admin.message_user(request, str(error), messages.ERROR)
         return HttpResponseRedirect(back)
-    form = EditForm(request.POST if "confirmed" in request.POST else None, actions=allowed(request.user), delays=delays)
+    form = EditForm(request.POST if "confirmed" in request.POST else None, actions=may_do, delays=delays)
     if request.method == "POST" and form.is_valid():
         return asked(admin, request, form.cleaned_data["action"], which, back, **form.parameters(database.now(request)))
-    counted = functions.edit_count(connections[alias()], "cancel", what, seconds=COUNT_SECONDS)
+    counted = functions.edit_count(connections[alias()], may_do[0], what, seconds=COUNT_SECONDS)
     context = {
         **admin.admin_site.each_context(request),
         "title": gettext("Everything that matches"),
@@ -130,6 +145,7 @@ def _answer(admin: ReadOnlyAdmin, request: HttpRequest, delays: Mapping[str, dt.
         "media": admin.media,
         "form": form,
         "summary": summary(counted.matches, criteria.words(what), is_exact=counted.is_exact),
+        "is_history": admin.model is Attempt,
         "criteria": criteria.words(what),
         "back": back,
     }

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.admin import FieldListFilter, SimpleListFilter
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue.admin.parts import display, filters
-from django_pgqueue.admin.parts.read_only import is_id
+from django_pgqueue.admin.parts.read_only import is_id, may_see_content
 from django_pgqueue.control import Filter
 from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.values.times import EPOCH
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from django.http import HttpRequest
 
 HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
-RANGES = {"dequeue_at": "run_at", "created_at": "created"}
+RANGES = {"dequeue_at": "run_at", "created_at": "created", "finished_at": "finished"}
 COLUMNS = {
     "argument": gettext_lazy("argument"),
     "channel": gettext_lazy("channel"),
@@ -54,6 +55,9 @@ def of_list(listed: ChangeList, request: HttpRequest) -> Filter:
         raise InvalidEdit(message)
     if term:
         found["task_contains"] = term
+    named = sorted(listed.model_admin.parameters & {name.partition("__")[0] for name in request.GET})
+    if named:
+        raise _unknown(", ".join(map(column, named)))
     for spec in listed.filter_specs:
         found |= dict(_criterion(spec, request))
     return Filter(**found)
@@ -62,26 +66,51 @@ def of_list(listed: ChangeList, request: HttpRequest) -> Filter:
 def _criterion(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
     match spec:
         case filters.MomentRangeFilter():
-            if spec.used_parameters:
-                if not spec.form.is_valid():
-                    message = gettext("The range of {filter} is invalid.").format(filter=spec.title)
-                    raise InvalidEdit(message)
-                for name, value in spec._make_query_filter(request, spec.form.cleaned_data).items():  # noqa: SLF001
-                    column, _, how = name.rpartition("__")
-                    yield f"{RANGES[column.removesuffix('__range')]}_{'from' if how == 'gte' else 'until'}", value
-        case filters.TaskFilter() if spec.value() == filters.TaskFilter.RAW:
-            yield "raw", True
-        case filters.ArgumentFilter() if spec.value() is not None:
-            yield "argument", _argument(spec)
-        case filters.StatusFilter() | filters.NameFilter() if spec.value() is not None:
-            yield str(spec.parameter_name), str(spec.value())
+            yield from _of_moments(spec, request)
+        case filters.DurationFilter():
+            if any(request.GET.get(name) for name in spec.expected_parameters()):
+                raise _unknown(spec.title)
+        case FieldListFilter() if spec.used_parameters:
+            yield from _of_field(spec)
+        case SimpleListFilter() if spec.value() is not None:
+            yield _of_value(spec, request)
 
 
-def _argument(spec: filters.ArgumentFilter) -> str | float | bool:
-    if not spec.sees:
+def _of_moments(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
+    if not spec.used_parameters:
+        return
+    if not spec.form.is_valid():
+        message = gettext("The range of {filter} is invalid.").format(filter=spec.title)
+        raise InvalidEdit(message)
+    for name, value in spec._make_query_filter(request, spec.form.cleaned_data).items():  # noqa: SLF001
+        column, _, how = name.rpartition("__")
+        yield f"{RANGES[column.removesuffix('__range')]}_{'from' if how == 'gte' else 'until'}", value
+
+
+def _of_value(spec: Any, request: HttpRequest) -> tuple[str, Any]:
+    value = str(spec.value())
+    if isinstance(spec, filters.ArgumentFilter | filters.ErrorGroupFilter) and not may_see_content(request):
         message = gettext("You may not see content, and so you cannot filter by it.")
         raise InvalidEdit(message)
-    return filters.argument(str(spec.value()))
+    if isinstance(spec, filters.ArgumentFilter):
+        return "argument", filters.argument(value)
+    is_raw = isinstance(spec, filters.TaskFilter) and value == filters.TaskFilter.RAW
+    return ("raw", True) if is_raw else (str(spec.parameter_name), value)
+
+
+def _unknown(name: object) -> InvalidEdit:
+    return InvalidEdit(gettext("An edit cannot be filtered by {filter}.").format(filter=name))
+
+
+def _of_field(spec: Any) -> Iterator[tuple[str, Any]]:
+    """An edit takes final attempts alone, so the choice of these is no criterion of it."""
+    values = [
+        value for given in spec.used_parameters.values() for value in (given if isinstance(given, list) else [given])
+    ]
+    if spec.field_path == "status" and len(values) == 1:
+        yield "status", str(values[0])
+    elif not (spec.field_path == "final" and all(str(value) in {"1", "True"} for value in values)):
+        raise _unknown(spec.title)
 
 
 def words(found: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db import connections
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 
 from django_pgqueue import functions
@@ -86,7 +86,7 @@ class MessageAdmin(ReadOnlyAdmin):
     actions = ("run_now", "postpone", "cancel")
 
     def get_urls(self) -> list[Any]:
-        edit = self.admin_site.admin_view(lambda request: ask_page.view(self, request, DELAYS))
+        edit = self.admin_site.admin_view(lambda request: ask_page.view(self, request, delays=DELAYS))
         decide = self.admin_site.admin_view(self.approvals_view)
         return [
             path("edit/", edit, name="django_pgqueue_message_edit"),
@@ -95,9 +95,7 @@ class MessageAdmin(ReadOnlyAdmin):
         ]
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        query = request.GET.urlencode()
-        address = reverse("admin:django_pgqueue_message_edit") if ask_page.allowed(request.user) else ""
-        links = {"edit_url": f"{address}?{query}" if address and query else address}
+        links = {"edit_url": ask_page.url_of(self, request)}
         return super().changelist_view(request, {**links, **(extra_context or {})})
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:

@@ -294,20 +294,15 @@ def test_a_message_is_changed(shop: Shop) -> None:
     assert shop.rows("select priority from pgqueue_message where id = %s", message) == [(7,)]
 
 
-def test_a_failed_job_is_enqueued_again_and_all_of_them_by_a_job(shop: Shop) -> None:
+def test_a_failed_job_is_enqueued_again_and_all_of_them_by_an_edit(shop: Shop) -> None:
     failed = shop.asks_for(shop.order(), "redeem")
     assert shop.ended(failed) == "failed"
     attempt = shop.rows("select id from pgqueue_attempt where message_id = %s", failed)[0][0]
     shop.acts("attempt", "enqueue_again", attempt)
     again = "select message_id from pgqueue_attempt where headers ->> 'enqueued_again_from' = %s"
     [(second,)] = wait_until(lambda: shop.rows(again, str(failed)), "it fails again", SECONDS)
-    # The job runs in the worker, with its login, and looks whether who asked for it may.
-    path = f"{ADMIN}attempt/again/?status__exact=failed"
-    newest = re.search(r'name="newest" value="(\d+)"', shop.visitor.get(path))
-    assert newest
-    job = re.search(r"Job (?:<[^>]*>)?(\d+)", shop.does(path, newest=newest[1], confirmed="1"))
-    assert job
-    assert shop.ended(int(job[1])) == "succeeded"
+    path = f"{ADMIN}attempt/edit/?status__exact=failed"
+    assert "begins as soon as a worker sees it" in shop.does(path, action="enqueue_again", confirmed="1")
     wait_until(lambda: shop.rows(again, str(second)), "it fails for a third time", SECONDS)
 
 
