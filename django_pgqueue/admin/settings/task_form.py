@@ -1,4 +1,4 @@
-"""What the forms of the settings share."""
+"""The parts that the forms of the settings share."""
 
 from __future__ import annotations
 
