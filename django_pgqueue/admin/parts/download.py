@@ -36,8 +36,8 @@ VALUES = {
     "finished_at": "finished",
     **{name: name for name in ("id", "name", "task", "queue", "channel", "worker", "priority", "dequeue_at", "took")},
 }
-"""Columns with the attribute that has their value, whole and unformatted.  Of all others the file has the text of the page,
-so that nobody reads in a file what the page hides from him."""
+"""Columns with the attribute that has their value, whole and unformatted.  Of all others the file has the text of the
+page, so that nobody reads in a file what the page hides from him."""
 NAMES = {"message_link": "message_id", "number": "attempt", "took": "took_seconds"}
 LAST_YEAR = 9999
 """A time of this year stands for one that is out of reach: the page says in words what it means."""
