@@ -664,6 +664,7 @@ class Queue:
                 m
                 for m in self.messages.rows(session).values()
                 if m.waits
+                and m.task is not None  # no worker runs a raw one, whatever its row says
                 and m.alone_at is not None
                 and m.alone_at <= self.now
                 and not self.paused.get(session, m.queue)
