@@ -52,9 +52,10 @@ def asked(request: HttpRequest) -> str | None:
 def response(admin: Any, request: HttpRequest, kind: str) -> HttpResponse:
     if not admin.has_view_or_change_permission(request):
         raise PermissionDenied
-    request.GET = request.GET.copy()  # type: ignore[assignment]
-    del request.GET[PARAMETER]
-    request.GET.pop("p", None)
+    parameters = request.GET.copy()
+    for name in (PARAMETER, "p"):
+        parameters.pop(name, None)
+    request.GET = parameters  # type: ignore[assignment]
     try:
         found: CappedChangeList = admin.get_changelist_instance(request)
     except IncorrectLookupParameters:
