@@ -12,7 +12,7 @@ import datetime as dt
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from django.utils import timezone
 
@@ -45,6 +45,10 @@ HARMLESS = frozenset(
 """Options that may stay: a message is acknowledged when its attempt has ended, and its end stands in the history."""
 
 
+@overload
+def shared_task(function: Callable[..., Any], /) -> CeleryTask: ...
+@overload
+def shared_task(**options: Any) -> Callable[[Callable[..., Any]], CeleryTask]: ...
 def shared_task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declares a task as Celery's ``shared_task`` does.
 

@@ -111,7 +111,7 @@ def test_a_call_that_cannot_mean_the_same_is_refused(call: dict[str, Any], words
 
 def test_what_celery_has_besides_names_the_way_here() -> None:
     with pytest.raises(AttributeError, match=r"using\(after="):
-        _ = note.s
+        _ = note.s  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="is async"):
         shared_task(coroutine)
 
