@@ -120,7 +120,8 @@ def view(admin: Any, request: HttpRequest, *, delays: Mapping[str, dt.timedelta]
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
     if not (admin.has_view_or_change_permission(request) and allowed(admin, request.user)):
         raise PermissionDenied
-    return admin.answered(request, lambda: _answer(admin, request, delays or {}))
+    answer: HttpResponse = admin.answered(request, lambda: _answer(admin, request, delays or {}))
+    return answer
 
 
 def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:

@@ -18,8 +18,9 @@ from django_pgqueue.values.times import EPOCH
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from django.contrib.admin.views.main import ChangeList
     from django.http import HttpRequest
+
+    from django_pgqueue.admin.parts.change_list import CappedChangeList
 
 HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 RANGES = {"dequeue_at": "run_at", "created_at": "created", "finished_at": "finished"}
@@ -46,7 +47,7 @@ COLUMNS = {
 """Criteria of lists and of edits, for people."""
 
 
-def of_list(listed: ChangeList, request: HttpRequest) -> Filter:
+def of_list(listed: CappedChangeList, request: HttpRequest) -> Filter:
     """Returns what the list shows as the filter of an edit.  Raises ``InvalidEdit`` for what no edit can have."""
     found: dict[str, Any] = {}
     term = listed.query.strip()
