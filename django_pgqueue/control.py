@@ -9,18 +9,20 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
+from django.db import DataError, connections, transaction
+from psycopg.errors import InvalidParameterValue
 
 from django_pgqueue import functions
 from django_pgqueue.backend import schedules
 from django_pgqueue.backend.lookup import database_of, version_of
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import task_backends
-from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMessage, InvalidSchedule
+from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMessage, InvalidSchedule, InvalidStep
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
 from django_pgqueue.values import edit_filter, names, times
 from django_pgqueue.values.edit_filter import Filter as Filter  # noqa: PLC0414, TC001 -- a public name
+from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -39,9 +41,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
     """
-    from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
-
-    message_id = results.message_id_of(result if isinstance(result, (str, int)) else result.id)
+    message_id = _message_id(result)
     if message_id is None:
         return None
     connection = _connection(database, result)
@@ -51,6 +51,32 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
         if functions.message_request_cancel(connection, [message_id]):
             return "requested"
     return None
+
+
+def run_from_step(result: AnyTaskResult | str | int, step: str, *, database: str | None = None) -> int:
+    """Enqueues a durable task that has ended again, from one of its steps on, and returns the id of the new message.
+
+    The new message keeps what was recorded before that step was first tried, and its children.  It has another
+    ``context.key``.  Raises InvalidStep if the message has not ended, or has no such step.
+
+    >>> run_from_step(result, "charge")  # doctest: +SKIP
+    18
+    """
+    names.name_of("step", step, InvalidStep)
+    message_id = _message_id(result)
+    if message_id is None:
+        message = f"{quote(result)} is not the id of a message."
+        raise InvalidStep(message)
+    connection = _connection(database, result)
+    try:
+        with functions.explained(connection.alias), transaction.atomic(using=connection.alias):
+            return functions.step_enqueue(connection, message_id, step, version=version_of(connection.alias))
+    except DataError as error:
+        if not isinstance(error.__cause__, InvalidParameterValue):
+            raise
+        said = error.__cause__.diag
+        message = f"Nothing was enqueued: {said.message_primary}. {said.message_hint or ''}".rstrip()
+        raise InvalidStep(message) from error
 
 
 def pause(queue: str, *, by: str | None = None, database: str | None = None) -> None:
@@ -220,6 +246,12 @@ def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = Non
 def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
     """Lets a stopped edit go on where it stood.  False: it has ended, or was not stopped."""
     return functions.edit_resume(_connection(database), edit_id)
+
+
+def _message_id(result: AnyTaskResult | str | int) -> int | None:
+    from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+
+    return results.message_id_of(result if isinstance(result, (str, int)) else result.id)
 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:

@@ -143,6 +143,7 @@ $$;
 \ir approval/pgqueue_approval_decide.sql
 \ir child/pgqueue_child_add.sql
 \ir child/pgqueue_child_outcomes.sql
+\ir step/pgqueue_step_enqueue.sql
 \ir budget/pgqueue_budget_spend.sql
 
 -- Channels.  Messages of a channel wait in lanes, so that the channel's limits hold and channels take turns.

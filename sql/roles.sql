@@ -158,6 +158,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_lake_move', 'admin', false, null),
     ('pgqueue_lake_forget', 'admin', false, null),
     ('pgqueue_step_partition', 'admin', true, null),
+    ('pgqueue_step_enqueue', 'admin', false, null),
     ('pgqueue_child_keep', 'admin', false, null),
     ('pgqueue_event_put', 'admin', false, null),
     ('pgqueue_approval_decide', 'admin', false, null),

@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_step_record', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_step_record', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_step_enqueue', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -259,6 +259,7 @@ alter table pgqueue_attempt
 --   failed   its function raised: error has the reason, and the step runs again in the next attempt
 --   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never;
 --            result is the event that it waits for, where its name is not that of the step
+--   unasked  an attempt has come to its end without asking for this step, which an earlier one had done: after a deploy
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
 -- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
@@ -277,10 +278,13 @@ create table pgqueue_step (
     constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
     constraint pgqueue_step_words_known check (
         kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
-        and status in ('began', 'failed', 'waiting', 'done'))
+        and status in ('began', 'failed', 'waiting', 'unasked', 'done'))
 ) partition by range (recorded_at)\;
 
 create index pgqueue_step_message_ix on pgqueue_step (message_id)\;
+
+-- For the doctor.  A deploy makes a few such rows, and no other row costs anything.
+create index pgqueue_step_unasked_ix on pgqueue_step (recorded_at) where status = 'unasked'\;
 
 create table pgqueue_step_default partition of pgqueue_step default\;
 
@@ -295,19 +299,24 @@ create table pgqueue_budget (
 
 -- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
 -- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
--- cancels: the message is cancelled with its parent, unless it has begun.
+-- cancels: the message is cancelled with its parent, unless it has begun.  A message that was enqueued again from a step
+-- is a parent, too (pgqueue_step_enqueue).
 create table pgqueue_child (
-    message_id    bigint primary key,
+    message_id    bigint not null,
     parent_id     bigint not null,
     created_at    timestamptz not null,
     cancels       boolean not null default true,
     status        text,
     error_class   text,
     error_message text,
-    result        jsonb
+    result        jsonb,
+    primary key (message_id, parent_id)
 )\;
 
 create index pgqueue_child_parent_ix on pgqueue_child (parent_id)\;
+
+-- Retention looks at the oldest ones only.
+create index pgqueue_child_created_ix on pgqueue_child using brin (created_at)\;
 -- Events: each is emitted once, with a payload, by the transaction that inserts it.  Retention deletes them.
 create table pgqueue_event (
     name       text primary key,
@@ -2586,11 +2595,11 @@ begin
         return next pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
-            -- Without the attempts that deferring, or losing a task, had added.
+            -- Without the attempts that deferring, suspending, or losing a task, had added.
             v_attempt.max_attempts - (
                 select count(*)::integer from pgqueue_attempt d
                 where d.message_id = v_attempt.message_id
-                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)),
+                  and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null)),
             p_version => case when v_attempt.task is not null then p_version end);
     end loop;
 end
@@ -4801,8 +4810,8 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, decisions of ended messages, and of ended messages, however
--- young, what nobody can decide any more, budgets and children, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
+-- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since.
 -- One worker does this at a time; the others return 0.
 declare
@@ -4888,6 +4897,15 @@ begin
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
+        -- Not sooner: pgqueue_step_enqueue gives them to another parent.
+        delete from pgqueue_child c
+        where c.ctid = any (array(
+            select o.ctid from pgqueue_child o
+            where o.created_at < (v_today - p_days_kept)::timestamptz
+              and not exists (select from pgqueue_message m where m.id = o.parent_id)
+            limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
     end if;
     delete from pgqueue_approval a
     where a.ctid = any (array(
@@ -4902,11 +4920,6 @@ begin
         where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
     get diagnostics v_rows = row_count;
     v_changed := v_changed + v_rows;
-    delete from pgqueue_child c
-    where c.ctid = any (array(
-        select o.ctid from pgqueue_child o
-        where not exists (select from pgqueue_message m where m.id = o.parent_id) limit 10000 for update skip locked));
-    get diagnostics v_rows = row_count;
     return v_changed + v_rows;
 end
 $$\;
@@ -5154,7 +5167,7 @@ as $$
     added as (
         insert into pgqueue_child (message_id, parent_id, created_at, cancels)
         select p_child_id, h.id, pgqueue_clock(), p_cancels from held h
-        on conflict (message_id) do nothing
+        on conflict do nothing
     )
     select exists (select from held)
 $$\;
@@ -5233,6 +5246,57 @@ begin
     if not p_is_spent then
         select coalesce(max(b.spent), 0) into p_spent from pgqueue_budget b where b.message_id = p_id and b.name = p_name;
     end if;
+end
+$$\;
+create or replace function pgqueue_step_enqueue(p_message_id bigint, p_step text, p_version text default null) returns bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set jit = off
+as $$
+-- Enqueues an ended message of a durable task again, from one of its steps on, and returns the id of the new message.
+-- The new message keeps the records of what was done before that step was first tried, and its children, so that it does
+-- none of it again.  p_version is as in pgqueue_attempt_enqueue, which this function calls.  Its headers have the step as
+-- "enqueued_from_step".  The records are those of attempt 1, so that its own first attempt is the second, which reads them.
+-- Writes pgqueue_message, pgqueue_step and pgqueue_child.
+declare
+    v_attempt_id bigint;
+    v_from timestamptz;
+    v_place tid;  -- records of one moment: only a clock that stands still in a test makes them
+    v_id bigint;
+begin
+    select a.id into v_attempt_id from pgqueue_attempt a
+    where a.message_id = p_message_id and a.final and a.content is not null and a.task is not null
+    order by a.id desc
+    limit 1;
+    if not found then
+        raise exception 'message % has not ended, or the history does not have it any more', p_message_id
+            using errcode = 'invalid_parameter_value', hint = 'Cancel it first, or enqueue the task anew.';
+    end if;
+    select s.finished_at, s.ctid into v_from, v_place from pgqueue_step s
+    where s.message_id = p_message_id and s.name = p_step
+    order by s.finished_at, s.ctid
+    limit 1;
+    if not found then
+        raise exception 'message % has no step %', p_message_id, p_step
+            using errcode = 'invalid_parameter_value', hint = 'Choose one that it has come to (pgqueue_step).';
+    end if;
+    select e.id into v_id from pgqueue_attempt_enqueue(array[v_attempt_id], p_version) as e (id);
+    update pgqueue_message m
+    set attempt = 1, max_attempts = m.max_attempts + case when m.max_attempts < 2000000000 then 1 else 0 end,
+        headers = m.headers || jsonb_build_object('enqueued_from_step', p_step)
+    where m.id = v_id;
+    -- A sleep that is over has no other record than that of its wait.
+    insert into pgqueue_step (
+        message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
+    select v_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, 1, s.kind, s.status, s.name, s.error, s.result
+    from pgqueue_step s
+    where s.message_id = p_message_id and (s.finished_at, s.ctid) < (v_from, v_place) and (s.status = 'done' or s.kind = 'sleep');
+    insert into pgqueue_child (message_id, parent_id, created_at, cancels, status, error_class, error_message, result)
+    select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result
+    from pgqueue_child c
+    where c.parent_id = p_message_id and c.created_at <= v_from;
+    return v_id;
 end
 $$\;
 create or replace function pgqueue_worker_order(

@@ -15,6 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild, id_of, outcome_of
 from django_pgqueue.durable.decision import Decision, event_of
 from django_pgqueue.durable.events import event_name
+from django_pgqueue.durable.steps import REPEAT
 from django_pgqueue.exceptions import BudgetExceeded, InvalidStep, StepNotRepeated
 from django_pgqueue.functions import Wait
 from django_pgqueue.tasks.context import PgQueueContext
@@ -128,7 +129,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
             return
         # Only the name is cut off: each death is a question of its own.
         attempt = f" of attempt {begun}"
-        asked = f"repeat {name}".encode()[: MAX_NAME_BYTES - len(attempt)].decode(errors="ignore") + attempt
+        asked = f"{REPEAT}{name}".encode()[: MAX_NAME_BYTES - len(attempt)].decode(errors="ignore") + attempt
         details = {"step": name, "question": "A worker died while it ran this step. Is the step to be repeated?"}
         if not self.approval(asked, show=details):
             message = f"The step {name!r} began in attempt {begun} and did not end, and is not to be repeated."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from django_pgqueue.values import content, names
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions import Received, StepRecord, Wait
@@ -28,6 +30,11 @@ inside: ContextVar[str | None] = ContextVar("inside", default=None)
 """The name of the step whose function runs here."""
 in_atomic: ContextVar[bool] = ContextVar("in_atomic", default=False)
 """Whether that step is atomic."""
+
+
+REPEAT = "repeat "
+"""Beginning of the approvals that ask whether a step is to be repeated: they are asked for once, and not again."""
+logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Steps:
@@ -46,12 +53,15 @@ class Steps:
         clock: Callable[[], dt.datetime],
         has_ended: Callable[[], bool],
         blocks: int,
+        span: Callable[[str], AbstractContextManager[Any]],
     ) -> None:
         self.message = message
         self.database = database
         self.max_bytes = max_bytes
         self.clock = clock
         self.has_ended = has_ended
+        self.span = span
+        """Makes the span of a step, which is current while its function runs."""
         self.blocks = blocks
         """The number of ``transaction.atomic()`` that are open around the task: none, but in a test."""
         self.interrupted: BaseException | None = None
@@ -196,6 +206,30 @@ class Steps:
         self.interrupted = suspension = Suspension(wait)
         return suspension
 
+    def unasked(self) -> list[StepRecord]:
+        """Returns steps that earlier attempts have done and this one, up to its end or its wait, has not asked for.
+
+        A first attempt has none, and one that has asked for no step at all is not looked at.
+        """
+        return [
+            records["done"]
+            for name, records in (self._earlier or {}).items()
+            if "done" in records
+            and "unasked" not in records
+            and name not in self._used
+            and not (records["done"].kind == "approval" and name.startswith(REPEAT))
+        ]
+
+    def tell_unasked(self) -> None:
+        """Notes them, for the doctor and the time line: the code has changed, or does not go the same way each time."""
+        for step in self.unasked():
+            logger.warning(
+                "id=%s task=%s: the step %r was done in attempt %s, and is not asked for any more.",
+                self.message.id, self.message.task, step.name, step.attempt,
+            )  # fmt: skip
+            with contextlib.suppress(DatabaseError), transaction.atomic(using=self.database):
+                functions.step_record(self.connection, self.message, step.name, kind=step.kind, status="unasked")
+
     def require_uninterrupted(self) -> None:
         """Raises again what ended the attempt, if the task caught it: nothing behind it may happen now."""
         if self.interrupted is not None:
@@ -269,7 +303,8 @@ class Steps:
     def _inside(self, name: str, *, is_atomic: bool = False) -> Iterator[None]:
         token, atomic = inside.set(name), in_atomic.set(is_atomic)
         try:
-            yield
+            with self.span(name):
+                yield
         finally:
             inside.reset(token)
             in_atomic.reset(atomic)

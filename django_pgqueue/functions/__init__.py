@@ -123,6 +123,7 @@ from django_pgqueue.functions.steps import (
     event_emit,
     event_payload,
     message_suspend,
+    step_enqueue,
     step_load,
     step_maintain,
     step_record,

@@ -74,6 +74,13 @@ def step_result(connection: Connection, message: Received, name: str) -> str | N
         return found
 
 
+def step_enqueue(connection: Connection, message_id: int, step: str, *, version: str | None = None) -> int:
+    """Enqueues an ended message again, from one of its steps on.  Returns the id of the new message."""
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_step_enqueue(%s::bigint, %s, %s)", (message_id, step, version))
+        return int(cursor.fetchone()[0])
+
+
 def step_maintain(connection: Connection, *, history_days: int | None = None) -> int:
     """Makes and drops partitions of the steps, and deletes what belongs to ended messages.  Returns how many."""
     with connection.cursor() as cursor:

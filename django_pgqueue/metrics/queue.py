@@ -15,6 +15,7 @@ from prometheus_client.core import GaugeMetricFamily
 from django_pgqueue import functions
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring import overview
+from django_pgqueue.monitoring.overview.suspended import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -119,6 +120,16 @@ def of_queues(gauges: Gauges, database: str, found: Overview) -> None:
             database=database,
             queue=queue,
         )
+    for queue, kinds in found.suspended.queues.items():
+        for kind in KINDS:
+            gauges.add(
+                "suspended_messages",
+                "Durable tasks that wait for an event, a decision, a time or their children, counted up to a limit.",
+                kinds.get(kind, 0),
+                database=database,
+                queue=queue,
+                wait_for=kind,
+            )
     gauges.add(
         "queues_left_out", "Whether the database has more queues than are shown.", found.more_queues, database=database
     )

@@ -128,7 +128,13 @@ DURABLE_MODELS: list[Operation] = [
     migrations.CreateModel(
         name="Child",
         fields=[
-            ("message_id", models.BigIntegerField(primary_key=True, serialize=False)),
+            (
+                "pk",
+                models.CompositePrimaryKey(
+                    "message_id", "parent_id", blank=True, editable=False, primary_key=True, serialize=False
+                ),
+            ),
+            ("message_id", models.BigIntegerField()),
             ("parent_id", models.BigIntegerField()),
             ("created_at", models.DateTimeField()),
             ("cancels", models.BooleanField(db_default=True)),
@@ -150,6 +156,7 @@ DURABLE_MODELS: list[Operation] = [
         ],
         options={
             "db_table": "pgqueue_event",
+            "permissions": (("emit_event", "Can emit events"),),
         },
     ),
     migrations.CreateModel(
@@ -495,5 +502,6 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_child_add", since="0.1.0"),
         ReplaceFunction("pgqueue_child_outcomes", since="0.1.0"),
         ReplaceFunction("pgqueue_budget_spend", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_enqueue", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_order", since="0.1.0"),
     ]

@@ -274,7 +274,8 @@ class Budget(models.Model):
 class Child(models.Model):
     """Message that a step of a durable task has enqueued."""
 
-    message_id = models.BigIntegerField(primary_key=True)
+    pk = models.CompositePrimaryKey("message_id", "parent_id")
+    message_id = models.BigIntegerField()
     parent_id = models.BigIntegerField()
     created_at = models.DateTimeField()
     cancels = models.BooleanField(db_default=True)
@@ -299,6 +300,7 @@ class Event(models.Model):
 
     class Meta:
         db_table = "pgqueue_event"
+        permissions = (("emit_event", "Can emit events"),)
 
     def __str__(self) -> str:
         return self.name

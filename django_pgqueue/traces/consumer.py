@@ -61,6 +61,28 @@ def record_error(span: Span, error: Error, *, hidden: bool) -> None:
 
 
 @contextmanager
+def step(message: Received, step_name: str, *, hidden: bool) -> Iterator[Span]:
+    """Makes the span of a step of a durable task, in that of the attempt.  ``hidden``: as in ``record_error``."""
+    span = tracer().start_span(
+        f"step {step_name}",
+        attributes={
+            "pgqueue.step": step_name,
+            "pgqueue.task": message.task or "",
+            "pgqueue.attempt": message.attempt,
+            "messaging.message.id": str(message.id),
+        },
+    )
+    try:
+        with trace.use_span(span, record_exception=False, set_status_on_exception=False):
+            yield span
+    except BaseException as error:
+        record_error(span, Error.of(error), hidden=hidden)
+        raise
+    finally:
+        span.end()
+
+
+@contextmanager
 def processing(message: Processed) -> Iterator[Span]:
     span = started(message.received)
     try:

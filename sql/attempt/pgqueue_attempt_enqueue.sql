@@ -19,11 +19,11 @@ begin
         return next pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
-            -- Without the attempts that deferring, or losing a task, had added.
+            -- Without the attempts that deferring, suspending, or losing a task, had added.
             v_attempt.max_attempts - (
                 select count(*)::integer from pgqueue_attempt d
                 where d.message_id = v_attempt.message_id
-                  and (d.status = 'deferred' or d.status = 'lost' and v_attempt.task is not null)),
+                  and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null)),
             p_version => case when v_attempt.task is not null then p_version end);
     end loop;
 end

@@ -23,7 +23,7 @@ as $$
     added as (
         insert into pgqueue_child (message_id, parent_id, created_at, cancels)
         select p_child_id, h.id, pgqueue_clock(), p_cancels from held h
-        on conflict (message_id) do nothing
+        on conflict do nothing
     )
     select exists (select from held)
 $$;

@@ -9,8 +9,8 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, decisions of ended messages, and of ended messages, however
--- young, what nobody can decide any more, budgets and children, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
+-- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since.
 -- One worker does this at a time; the others return 0.
 declare
@@ -96,6 +96,15 @@ begin
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
+        -- Not sooner: pgqueue_step_enqueue gives them to another parent.
+        delete from pgqueue_child c
+        where c.ctid = any (array(
+            select o.ctid from pgqueue_child o
+            where o.created_at < (v_today - p_days_kept)::timestamptz
+              and not exists (select from pgqueue_message m where m.id = o.parent_id)
+            limit 10000 for update skip locked));
+        get diagnostics v_rows = row_count;
+        v_changed := v_changed + v_rows;
     end if;
     delete from pgqueue_approval a
     where a.ctid = any (array(
@@ -110,11 +119,6 @@ begin
         where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
     get diagnostics v_rows = row_count;
     v_changed := v_changed + v_rows;
-    delete from pgqueue_child c
-    where c.ctid = any (array(
-        select o.ctid from pgqueue_child o
-        where not exists (select from pgqueue_message m where m.id = o.parent_id) limit 10000 for update skip locked));
-    get diagnostics v_rows = row_count;
     return v_changed + v_rows;
 end
 $$;

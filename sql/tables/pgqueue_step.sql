@@ -4,6 +4,7 @@
 --   failed   its function raised: error has the reason, and the step runs again in the next attempt
 --   waiting  the task is suspended by this step; until (epoch ms) is the time at which the wait ends; null: never;
 --            result is the event that it waits for, where its name is not that of the step
+--   unasked  an attempt has come to its end without asking for this step, which an earlier one had done: after a deploy
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
 -- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
@@ -22,10 +23,13 @@ create table pgqueue_step (
     constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
     constraint pgqueue_step_words_known check (
         kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
-        and status in ('began', 'failed', 'waiting', 'done'))
+        and status in ('began', 'failed', 'waiting', 'unasked', 'done'))
 ) partition by range (recorded_at);
 
 create index pgqueue_step_message_ix on pgqueue_step (message_id);
+
+-- For the doctor.  A deploy makes a few such rows, and no other row costs anything.
+create index pgqueue_step_unasked_ix on pgqueue_step (recorded_at) where status = 'unasked';
 
 create table pgqueue_step_default partition of pgqueue_step default;
 
@@ -40,16 +44,21 @@ create table pgqueue_budget (
 
 -- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
 -- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
--- cancels: the message is cancelled with its parent, unless it has begun.
+-- cancels: the message is cancelled with its parent, unless it has begun.  A message that was enqueued again from a step
+-- is a parent, too (pgqueue_step_enqueue).
 create table pgqueue_child (
-    message_id    bigint primary key,
+    message_id    bigint not null,
     parent_id     bigint not null,
     created_at    timestamptz not null,
     cancels       boolean not null default true,
     status        text,
     error_class   text,
     error_message text,
-    result        jsonb
+    result        jsonb,
+    primary key (message_id, parent_id)
 );
 
 create index pgqueue_child_parent_ix on pgqueue_child (parent_id);
+
+-- Retention looks at the oldest ones only.
+create index pgqueue_child_created_ix on pgqueue_child using brin (created_at);

@@ -11,8 +11,8 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.admin.message import approvals
 from django_pgqueue.functions import Wait
-from django_pgqueue.models import Approval, Message
-from tests.support.fixtures.admin import MESSAGES, TASK, claim, send, sign_in, visitor_of
+from django_pgqueue.models import Approval, Attempt, Event, Message, Step
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, claim, fail, send, sign_in, visitor_of
 
 if TYPE_CHECKING:
     from django_pgqueue.testing import Clock
@@ -151,3 +151,77 @@ def test_what_others_decide_does_not_hide_what_a_user_may_decide(monkeypatch: py
     text = staff("view_group").open(APPROVALS).root.text
     assert "of ada" in text
     assert "of others" not in text
+
+
+# Run again from a step
+
+
+def ended() -> tuple[int, str]:
+    """Returns a message that failed after two steps, and the page of its last attempt."""
+    sign_in()
+    send(task=TASK)
+    [held] = claim()
+    for name in ("reserve <i>", "charge"):
+        functions.step_record(connection, held, name, result='"ch_1"')
+    fail(held)
+    return held.id, f"{ATTEMPTS}{Attempt.objects.get(message_id=held.id).pk}/change/"
+
+
+def test_the_history_shows_the_steps_and_runs_a_message_again_from_one(root: Visitor) -> None:
+    pk, page = ended()
+    shown = root.open(page).root
+    assert "reserve <i>" in shown.text
+    assert "ch_1" in shown.text
+    [_, button] = [one for one in shown.all("button") if one.text == "Run again from here"]
+    told = root.client.post(button.attributes["formaction"], {"step": button.attributes["value"]}, follow=True)
+    [message] = Message.objects.all()
+    assert told.redirect_chain[-1][0] == f"{MESSAGES}{message.pk}/change/"
+    assert f"Message {message.pk} runs message {pk} again from charge." in told.content.decode()
+    assert list(Step.objects.filter(message_id=message.pk).values_list("name", flat=True)) == ["reserve <i>"]
+    text = root.client.post(button.attributes["formaction"], {"step": "another"}, follow=True).content.decode()
+    assert f"message {pk} has no step another. Choose one" in text
+
+
+def test_who_may_not_run_messages_sees_the_steps_without_buttons_and_values() -> None:
+    pk, page = ended()
+    ada = staff("view_attempt", "view_message")
+    shown = ada.open(page).root
+    assert "reserve <i>" in shown.text
+    assert "ch_1" not in shown.text
+    assert "Run again" not in shown.text
+    address = f"{ATTEMPTS}{pk}/from-step/"
+    assert ada.client.post(address, {"step": "charge"}).status_code == 403
+    assert ada.client.get(address).status_code == 405
+    assert not Message.objects.exists()
+
+
+# Emit
+
+
+def emit(visitor: Visitor, pk: int, payload: str) -> str:
+    asked = {"action": "emit", "index": "0", "_selected_action": str(pk), "page": str(pk), "newest": str(pk)}
+    answer = visitor.client.post(MESSAGES, {**asked, "payload": payload, "confirmed": "Emit it"}, follow=True)
+    return answer.content.decode()
+
+
+def test_a_person_with_the_permission_emits_what_a_task_waits_for() -> None:
+    pk = suspend(Wait(name="p", kind="event", event="paid:7"))
+    assert "Emit its event" not in staff("view_message", "run_message").open(f"{MESSAGES}{pk}/change/").root.text
+    ada = User.objects.get(username="ada")
+    ada.user_permissions.add(Permission.objects.get(codename="emit_event"))
+    visitor = visitor_of(ada)
+    assert "Emit its event…" in visitor.open(f"{MESSAGES}{pk}/change/").root.text
+    for wrong, expected in (("{", "not JSON"), ("null", "gets null"), ("[NaN]", "NaN and Infinity")):
+        assert expected in emit(visitor, pk, wrong)
+    assert "1 message got the event that they waited for" in emit(visitor, pk, '{"charge": "ch_1"}')
+    assert Event.objects.get().payload == {"charge": "ch_1"}
+    functions.message_settle(connection)
+    assert Message.objects.get().awaited_event is None
+    assert "1 not waiting for an event" in emit(visitor, pk, "{}")
+
+
+def test_a_decision_cannot_be_emitted(root: Visitor) -> None:
+    pk = ask()
+    assert "Emit its event" not in root.open(f"{MESSAGES}{pk}/change/").root.text
+    emit(root, pk, "{}")
+    assert not Event.objects.exists()

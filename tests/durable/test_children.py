@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection
 
 from django_pgqueue import control
+from django_pgqueue.exceptions import InvalidStep
 from django_pgqueue.models import Attempt, Child, Message
 from django_pgqueue.testing import drain
 from tests.durable import tasks
@@ -81,6 +83,46 @@ def test_children_that_have_not_begun_are_cancelled_with_their_parent() -> None:
         "cancelled",
         "cancelled",
     ]
+
+
+def test_a_run_from_a_later_step_has_the_children_of_the_first_one() -> None:
+    def code(context: Any) -> Any:
+        ids = context.step("fan out", lambda: [tasks.double.enqueue_in(context, n).id for n in (1, 2)], atomic=True)
+        one = tasks.double.enqueue_in(context, 3)
+        context.sleep("a moment", tasks.HOUR * 0)
+        return [*context.gather([*ids, one]), context.step("last", tasks.note, "last")]
+
+    tasks.CODE["code"] = code
+    first = tasks.run_code.using(max_attempts=3).enqueue("code")
+    drain()
+    assert tasks.calls == ["double 1", "double 2", "double 3", "last"]
+    for _ in range(2):  # each of them has the children
+        new = control.run_from_step(first, "last")
+        assert Message.objects.get(pk=new).max_attempts == 4  # three of its own, beside the one of the records
+        drain()
+        [end] = Attempt.objects.filter(message_id=new, final=True)
+        assert end.result == [2, 4, 6, "LAST"]
+        assert end.headers == {"enqueued_again_from": int(first.id), "enqueued_from_step": "last"}
+    assert tasks.calls[4:] == ["last", "last"]
+    new = control.run_from_step(str(new), "fan out")
+    drain()
+    assert Attempt.objects.get(message_id=new, final=True).result == [2, 4, 6, "LAST"]
+    assert tasks.calls[6:] == ["double 1", "double 2", "double 3", "last"]
+
+
+def test_what_cannot_run_from_a_step_is_told() -> None:
+    result = tasks.sleepy.enqueue()
+    drain()
+    for message, step, expected in (
+        (result, "before", f"message {result.id} has not ended, or the history does not have it any more"),
+        (result, "a\0b", "cannot be the name of a step"),
+        ("seven", "before", "'seven' is not the id of a message"),
+    ):
+        with pytest.raises(InvalidStep, match=re.escape(expected)):
+            control.run_from_step(message, step)
+    control.cancel(result)
+    with pytest.raises(InvalidStep, match=f"message {result.id} has no step beforehand. Choose one"):
+        control.run_from_step(result, "beforehand")
 
 
 def test_results_of_children_outlive_the_history_until_their_parent_has_read_them() -> None:

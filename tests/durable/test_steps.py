@@ -208,6 +208,20 @@ def test_a_changed_function_is_not_asked_again() -> None:
     assert run(code).return_value == "old"
 
 
+def test_a_step_that_is_not_asked_for_any_more_is_noted_once(caplog: pytest.LogCaptureFixture) -> None:
+    def code(context: DurableContext) -> None:
+        if context.attempt == 1:  # as before a deploy
+            context.step("charge", tasks.note, "charge")
+        context.sleep("a moment", tasks.HOUR * 0)
+        context.step("pay", tasks.note, "pay")
+        context.sleep("another", tasks.HOUR * 0)
+
+    run(code)
+    assert tasks.calls == ["charge", "pay"]
+    assert list(Step.objects.filter(status="unasked").values_list("name", "attempt")) == [("charge", 2)]
+    assert "the step 'charge' was done in attempt 1, and is not asked for any more." in caplog.text
+
+
 def test_a_thousand_steps_are_read_at_once() -> None:
     def code(context: DurableContext) -> int:
         found = [context.step(f"page-{n}", lambda n=n: n) for n in range(1000)]

@@ -25,7 +25,7 @@ django_pgqueue.queue: Queue ReceivedMessage
 # Exchanges.
 django_pgqueue.routing: Exchange Published Route apublish declare_binding declare_exchange publish subscribe
 django_pgqueue.control: Filter cancel count_edit edit edit_state pause pause_schedule release_channel
-    repair_channels resume resume_edit resume_schedule run_schedule set_channel stop_edit
+    repair_channels resume resume_edit resume_schedule run_from_step run_schedule set_channel stop_edit
 django_pgqueue.exceptions: AttemptLost BudgetExceeded ChannelFull ChannelReleased ChildFailed ContentTooLarge
     DependencyFailed DuplicateMessage EventConflict HalfInstalled InvalidContent InvalidEdit InvalidMessage
     InvalidPattern InvalidSchedule InvalidStep OutdatedQueue PgQueueError Retry SlotDied StepNotRepeated

@@ -94,6 +94,17 @@ def test_each_attempt_has_a_span_with_its_outcome(spans: Spans, work: Work, tran
     ]
 
 
+def test_a_step_is_a_span_of_its_attempt_and_a_record_is_none(spans: Spans, work: Work, transactional_db: None) -> None:
+    traced.in_steps.enqueue()
+    ended = work()
+    first, second = (span for span in ended if span["name"].startswith("process "))
+    steps = {span["name"]: span for span in ended if span["name"].startswith("step ")}
+    assert [name for name in steps if steps[name]["parent"] == first["id"]] == ["step first", "step second"]
+    assert [name for name in steps if steps[name]["parent"] == second["id"]] == ["step third"]
+    assert steps["step second"]["attributes"]["error.type"] == "builtins.ValueError"
+    assert steps["step third"]["attributes"]["pgqueue.step"] == "third"
+
+
 def test_sensitive_values_are_in_no_span(spans: Spans, work: Work, transactional_db: None) -> None:
     traced.pay.enqueue("4711-4711")
     traced.refuse.enqueue("secret bread")

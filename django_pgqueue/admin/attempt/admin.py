@@ -6,23 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
 from django.db import DatabaseError, connections, transaction
 from django.db.models import Q
+from django.http import HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
+from django.views.decorators.http import require_POST
 
-from django_pgqueue import functions
+from django_pgqueue import control, functions
 from django_pgqueue.admin.dashboards import errors as errors_page
 from django_pgqueue.admin.edit import ask_page
-from django_pgqueue.admin.parts import actions, audit_log, database, display, filters
+from django_pgqueue.admin.parts import actions, audit_log, database, display, filters, timeline
 from django_pgqueue.admin.parts.change_list import CappedChangeList
-from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent
+from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent, sensitivity
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.expressions import Short, duration
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
 from django_pgqueue.backend.lookup import version_of
+from django_pgqueue.exceptions import InvalidStep
 from django_pgqueue.models.tables import Attempt
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.values.times import OUT_OF_REACH_MS, to_epoch_ms
@@ -217,6 +222,11 @@ def result(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).block("result")
 
 
+@admin.display(description=gettext_lazy("steps of the message"))
+def steps(attempt: Attempt) -> SafeString:
+    return timeline.drawn(attempt.__dict__["steps"], attempt.__dict__.get("again"))
+
+
 @admin.display(description=gettext_lazy("unique key"))
 def unique_key(attempt: Attempt) -> SafeString | str:
     return shown_content(attempt).short(attempt.unique_key)
@@ -263,6 +273,11 @@ class AttemptAdmin(ReadOnlyAdmin):
         own = [
             path("errors/", shown(errors_page.view), name="django_pgqueue_attempt_errors"),
             path("edit/", shown(ask_page.view), name="django_pgqueue_attempt_edit"),
+            path(
+                "<int:message_id>/from-step/",
+                self.admin_site.admin_view(self.from_step_view),
+                name="django_pgqueue_attempt_from_step",
+            ),
         ]
         return [*own, *super().get_urls()]
 
@@ -283,12 +298,14 @@ class AttemptAdmin(ReadOnlyAdmin):
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[CappedChangeList]:  # noqa: ARG002
         return HistoryChangeList
 
-    def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:  # noqa: ARG002
+    def get_fieldsets(self, request: HttpRequest, obj: Attempt | None = None) -> Any:
         errors = ErrorColumns(ErrorTexts.of(request))
+        durable = [(gettext("Steps"), {"fields": [steps]})] if obj is not None and obj.__dict__.get("steps") else []
         return [
             (None, {"fields": [message_link, status, "final", task, queue, channel, "priority", number, worker]}),
             (gettext("Times"), {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
             (gettext("Outcome"), {"fields": [errors.whole_error, errors.traceback, result]}),
+            *durable,
             (gettext("Output"), {"fields": [content, headers, unique_key]}),
         ]
 
@@ -306,7 +323,13 @@ class AttemptAdmin(ReadOnlyAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         attempt = super().get_object(request, object_id, from_field)
         if attempt is not None:
-            attempt.__dict__["shown_content"] = ShownContent(attempt, attempt.task, SAID, sees=may_see_content(request))
+            sees = may_see_content(request)
+            attempt.__dict__["shown_content"] = ShownContent(attempt, attempt.task, SAID, sees=sees)
+            recorded = timeline.recorded_steps(attempt.message_id, sees=sees and not sensitivity(attempt.task))
+            attempt.__dict__["steps"] = recorded
+            if attempt.final and self.has_run_permission(request):
+                again = reverse("admin:django_pgqueue_attempt_from_step", args=[attempt.message_id])
+                attempt.__dict__["again"] = again + database.same(request)
         return attempt
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
@@ -347,6 +370,31 @@ class AttemptAdmin(ReadOnlyAdmin):
         if len(selected.ids) >= actions.MOST:
             self.message_user(request, actions.only_first(), messages.WARNING)
         return self.back(request)
+
+    @method_decorator(require_POST)
+    def from_step_view(self, request: HttpRequest, message_id: int) -> HttpResponse:
+        """Enqueues an ended message of a durable task again from a step: the button in its timeline."""
+        return self.answered(request, lambda: self._from_step(request, message_id))
+
+    def _from_step(self, request: HttpRequest, message_id: int) -> HttpResponse:
+        if not (self.has_run_permission(request) and self.has_view_permission(request)):
+            raise PermissionDenied
+        step = request.POST.get("step", "")
+        try:
+            new = control.run_from_step(message_id, step, database=alias())
+        except InvalidStep as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return HttpResponseRedirect(url("attempt_changelist", message_id=message_id))
+        last = self.get_queryset(request).filter(message_id=message_id, final=True).order_by("-pk")
+        audit_log.written(
+            request,
+            Attempt,
+            last.values_list("pk", flat=True)[:1],
+            gettext("Run again from the step {step}.").format(step=step),
+        )
+        words = gettext("Message {new} runs message {old} again from {step}.")
+        self.message_user(request, words.format(new=new, old=message_id, step=step), messages.SUCCESS)
+        return HttpResponseRedirect(url("message_change", new))
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
         if passed:

@@ -61,6 +61,8 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "tasks": [figures(one) for one in recent.tasks(found.at, using=alias())[:TASKS]],
         "counted": found.is_exact and all(one.is_exact for one in found.queues),
         "links": may_see(request.user, "message"),
+        "suspended": str(found.suspended),
+        "suspended_url": url("message_approvals"),
         "may_see_workers": may_see(request.user, "worker"),
         "history": may_see(request.user, "attempt"),
         "may_pause": bool(request.user.has_perm("django_pgqueue.change_queuestate")),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db import connections
+from django.db import connections, transaction
 from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -16,7 +16,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.edit import ask_page, criteria
-from django_pgqueue.admin.message import approvals, change_page
+from django_pgqueue.admin.message import approvals, change_page, emitted
 from django_pgqueue.admin.message.awaited import Awaited
 from django_pgqueue.admin.message.change_page import Detail, MessageForm
 from django_pgqueue.admin.message.related import parent
@@ -28,6 +28,7 @@ from django_pgqueue.admin.parts.expressions import Short, SmallJson
 from django_pgqueue.admin.parts.paginator import LinePaginator
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see, may_see_content
 from django_pgqueue.admin.parts.status import Status, order, status_of
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
@@ -83,7 +84,7 @@ class MessageAdmin(ReadOnlyAdmin):
     )
     search_fields = ("id", "task")
     search_help_text = gettext_lazy("The id of a message, or a part of a task's name.")
-    actions = ("run_now", "postpone", "cancel")
+    actions = ("run_now", "postpone", "emit", "cancel")
 
     def get_urls(self) -> list[Any]:
         edit = self.admin_site.admin_view(lambda request: ask_page.view(self, request, delays=DELAYS))
@@ -154,6 +155,22 @@ class MessageAdmin(ReadOnlyAdmin):
         delay = form.cleaned_data["delay"]
         outcome = actions.postpone(self._confirmed(request, queryset), DELAYS[delay], now(request), using=alias())
         outcome.tell(self, request, gettext("postponed: {delay}").format(delay=criteria.from_now(DELAYS[delay])))
+        return self.back(request)
+
+    @admin.action(description=gettext_lazy("Emit their events…"), permissions=["emit"])
+    def emit(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
+        form = emitted.PayloadForm(request.POST if "confirmed" in request.POST else None)
+        if not form.is_valid():
+            return self._ask(request, queryset, action="emit", form=form)
+        chosen = self._confirmed(request, queryset)
+        outcome = actions.Outcome(chosen)
+        try:
+            with transaction.atomic(using=alias()):
+                emitted.emit_for(chosen.ids, form.cleaned_data["payload"], outcome)
+        except PgQueueError as error:
+            self.message_user(request, gettext("Nothing was emitted: {error}").format(error=error), messages.ERROR)
+            return self.back(request)
+        outcome.tell(self, request, gettext("got the event that they waited for"))
         return self.back(request)
 
     @admin.action(description=gettext_lazy("Cancel…"), permissions=["cancel"])
@@ -240,7 +257,7 @@ class MessageAdmin(ReadOnlyAdmin):
     def one(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = (
             self.get_queryset(request)
-            .only(*BRIEF, "unique_key", "last_error", "after_ids")
+            .only(*BRIEF, "unique_key", "last_error", "after_ids", "awaited_event")
             .annotate(
                 created=Moment("created_at"),
                 locked=Moment("locked_at"),
@@ -271,6 +288,7 @@ class MessageAdmin(ReadOnlyAdmin):
             for action, may in (
                 ("run_now", self.has_run_permission(request)),
                 ("postpone", admin.ModelAdmin.has_change_permission(self, request)),
+                ("emit", self.has_emit_permission(request)),
                 ("cancel", self.has_cancel_permission(request)),
             )
             if may
@@ -329,6 +347,7 @@ def question(action: str, ids: list[int]) -> str:
             len(ids),
         ),
         "postpone": ngettext_lazy("Postpone {count} message?", "Postpone {count} messages?", len(ids)),
+        "emit": ngettext_lazy("Emit the event of {count} message?", "Emit the events of {count} messages?", len(ids)),
         "cancel": ngettext_lazy("Cancel {count} message?", "Cancel {count} messages?", len(ids)),
     }
     return str(words[action]).format(count=display.number(len(ids)))
@@ -339,6 +358,7 @@ def answer(action: str, ids: list[int]) -> str:
     words = {
         "run_now": gettext_lazy("Run it without waiting"),
         "postpone": ngettext_lazy("Postpone it", "Postpone them", len(ids)),
+        "emit": ngettext_lazy("Emit it", "Emit them", len(ids)),
         "cancel": ngettext_lazy("Cancel it", "Cancel them", len(ids)),
     }
     return str(words[action])

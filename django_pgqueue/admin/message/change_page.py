@@ -15,8 +15,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.attempt import admin as attempt
+from django_pgqueue.admin.message import emitted
 from django_pgqueue.admin.message.related import Related
-from django_pgqueue.admin.parts import display, queries
+from django_pgqueue.admin.parts import display, timeline
 from django_pgqueue.admin.parts.actions import Standing
 from django_pgqueue.admin.parts.columns import Columns
 from django_pgqueue.admin.parts.content import ShownContent, sensitivity
@@ -26,8 +27,7 @@ from django_pgqueue.admin.parts.status import Status, status_of
 from django_pgqueue.models.fields import EpochFormField
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.monitoring import waiting
-from django_pgqueue.monitoring.overview.formatting import span
-from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
@@ -36,31 +36,6 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.coverage import Service
 
 ATTEMPTS_SHOWN = 50
-STEPS_SHOWN = 100
-STEPS = """
-select s.name, s.kind, s.status, s.attempt, greatest(s.started_at, '0001-01-02 00:00:00+00'),
-       least(greatest(s.finished_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'), s.until,
-       left(s.error, 1000), case when pg_column_size(s.result) < 10000 then left(s.result::text, 1000) end
-from pgqueue_step s
-where s.message_id = %(id)s
-order by s.finished_at
-limit %(most)s
-"""
-STEP_TONES = {"done": "green", "failed": "red", "waiting": "blue", "began": "amber"}
-STEP_STATUSES = {
-    "done": gettext_lazy("done"),
-    "failed": gettext_lazy("failed"),
-    "waiting": gettext_lazy("waiting"),
-    "began": gettext_lazy("began"),
-}
-STEP_KINDS = {
-    "step": gettext_lazy("step"),
-    "atomic": gettext_lazy("atomic step"),
-    "enqueue": gettext_lazy("enqueue"),
-    "sleep": gettext_lazy("sleep"),
-    "event": gettext_lazy("event"),
-    "approval": gettext_lazy("approval"),
-}
 TRACEBACK_LENGTH = 20_000
 SAID = ("content", "headers", "state", "progress")
 
@@ -166,18 +141,12 @@ class Detail(Columns):
         known: list[dict[str, Any]] | None = message.__dict__.get("steps")
         if known is None:
             sees = self.sees_content and not sensitivity(message.task)
-            known = message.__dict__["steps"] = recorded_steps(message.pk, sees=sees)
+            known = message.__dict__["steps"] = timeline.recorded_steps(message.pk, sees=sees)
         return known
 
     @admin.display(description=gettext_lazy("steps"))
     def steps(self, message: Message) -> SafeString | str:
-        steps = self._steps(message)
-        context = {
-            "steps": steps[:STEPS_SHOWN],
-            "more": len(steps) > STEPS_SHOWN,
-            "approvals": url("message_approvals") if any(step["kind"] == "approval" for step in steps) else None,
-        }
-        return render_to_string("admin/django_pgqueue/message/steps.html", context)
+        return timeline.drawn(self._steps(message))
 
     @admin.display(description=gettext_lazy("version"))
     def version(self, message: Message) -> SafeString | str:
@@ -248,39 +217,6 @@ class Detail(Columns):
         return known
 
 
-def recorded_steps(message_id: int, *, sees: bool) -> list[dict[str, Any]]:
-    """Returns the records of steps, the first ones first: one more than are shown, if there are more."""
-    return [
-        {
-            "name": name,
-            "kind": kind,
-            "status": display.label(str(STEP_STATUSES.get(status, status)), STEP_TONES.get(status, "grey")),
-            "facts": _facts(
-                kind,
-                attempt_number,
-                None if started is None else span(finished - started),
-                None if until is None else display.moment(EpochDateTime.from_ms(until)),
-            ),
-            "finished": display.moment(finished),
-            "error": error if sees else None,
-            "result": result if sees else None,
-        }
-        for name, kind, status, attempt_number, started, finished, until, error, result in queries.rows(
-            STEPS, {"id": message_id, "most": STEPS_SHOWN + 1}
-        )
-    ]
-
-
-def _facts(kind: str, attempt_number: int, took: str | None, until: SafeString | str | None) -> SafeString:
-    facts = [
-        str(STEP_KINDS.get(kind, kind)),
-        gettext("attempt {number}").format(number=attempt_number),
-        *([gettext("took {time}").format(time=took)] if took else []),
-        *([format_html(gettext("until {time}"), time=until)] if until else []),
-    ]
-    return format_html_join(", ", "{}", ((fact,) for fact in facts))
-
-
 def reasons(message: Message, now: dt.datetime, service: Service) -> list[SafeString]:
     """Returns why a message does not run, in sentences with links, and times in the current time zone."""
     found = waiting.reasons([message], now, service, using=alias())[message.pk]
@@ -329,6 +265,7 @@ def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[
         Status.RUNNING: ("cancel",),
         Status.EXPIRED: ("cancel",),
     }[standing.status]
+    offered += ("emit",) if emitted.by(message) else ()
     useless = set()
     if standing.awaits or standing.is_parked:
         useless.add("postpone")
@@ -337,6 +274,7 @@ def buttons(message: Message, now: dt.datetime, allowed: set[str]) -> list[dict[
     words = {
         "run_now": gettext("Run now…") if standing.awaits else gettext("Run now"),
         "postpone": gettext("Postpone…"),
+        "emit": gettext("Emit its event…"),
         "cancel": gettext("Ask to stop…") if standing.status is Status.RUNNING else gettext("Cancel…"),
     }
     return [{"action": action, "words": words[action]} for action in offered if action in allowed - useless]

@@ -218,6 +218,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return bool(request.user.has_perm("django_pgqueue.cancel_message"))
 
+    def has_emit_permission(self, request: HttpRequest) -> bool:
+        return bool(request.user.has_perm("django_pgqueue.emit_event"))
+
     def has_add_permission(self, request: HttpRequest) -> bool:  # noqa: ARG002
         return False
 

@@ -45,7 +45,8 @@ class Screen:
         if not self.is_last:
             title.append(f"  every {self.interval:g} s, Ctrl-C exits", style="not bold dim")
         warnings = [Text(f"! {text}", style="yellow") for text in status.warnings(whole)]
-        above, below = [title, Text(status.workers(whole)), *warnings, Text()], list(self._below(whole))
+        told = [Text(text) for text in (status.workers(whole), status.suspended(whole)) if text]
+        above, below = [title, *told, *warnings, Text()], list(self._below(whole))
         yield from above
         if not whole.queues:
             yield Text(status.nothing())

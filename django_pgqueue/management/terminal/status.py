@@ -88,7 +88,7 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
     if one.count.expired:
         found.append(f"{number(one.count.expired)} expired")
     if one.count.after_others:
-        found.append(f"{number(one.count.after_others)} wait for other messages")
+        found.append(f"{number(one.count.after_others)} wait for other messages or events")
     return found
 
 
@@ -147,6 +147,11 @@ def workers(whole: Overview) -> str:
     return text + (f"; {found.listeners} listening for raw messages" if found.listeners else "")
 
 
+def suspended(whole: Overview) -> str:
+    waits = str(whole.suspended).replace(NO_BREAK_SPACE, ",")
+    return waits and f"Suspended durable tasks: {waits}"
+
+
 def warnings(whole: Overview) -> Iterator[str]:
     """Yields what is wrong, the worst first, a line for each kind."""
     yield from (printable(one.text.replace(NO_BREAK_SPACE, ",")) for one in alerts.of(whole))
@@ -183,6 +188,8 @@ def lines(whole: Overview, *, database: str, width: int | None = None) -> Iterat
     """Yields the overview as plain text."""
     yield head(whole, database)
     yield workers(whole)
+    if waits := suspended(whole):
+        yield waits
     for warning in warnings(whole):
         yield f"! {warning}"
     yield ""
@@ -248,6 +255,7 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
             }
             for one in whole.unknown.newest
         ],
+        "suspended": {"queues": whole.suspended.queues, "is_at_least": whole.suspended.is_capped},
         "more_unknown": {"tasks": whole.unknown.more.value, "is_at_least": whole.unknown.more.is_capped},
     }
 

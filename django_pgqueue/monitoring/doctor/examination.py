@@ -11,6 +11,7 @@ from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring.doctor import (
     clocks,
     disks,
+    durable,
     history,
     installation,
     locks,
@@ -74,6 +75,8 @@ CHECKS = (
     Check("jobs that kill workers", workers.poison_jobs),
     Check("unknown tasks", workers.unknown_tasks),
     Check("parked messages", workers.parked_messages),
+    Check("awaited events", durable.awaited_events),
+    Check("steps that are not asked for", durable.unasked_steps),
     Check("channels", workers.miscounted_channels),
     Check("partitions", history.partitions),
     Check("default partition", history.default_partition),

@@ -16,6 +16,7 @@ from django_pgqueue.monitoring.overview import (
     failures,
     long_transactions,
     recent,
+    suspended,
     throughput as pulse,
     unknown,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.formatting import Words
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
     from django_pgqueue.monitoring.overview.recent import Recent
+    from django_pgqueue.monitoring.overview.suspended import SuspendedTasks
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.unknown import UnknownTasks
     from django_pgqueue.monitoring.overview.workers import Workers
@@ -86,6 +88,7 @@ class Overview:
     pinned: list[Pinned]
     bloated: list[Bloated]
     unknown: UnknownTasks
+    suspended: SuspendedTasks
     failing: list[Failing]
 
 
@@ -122,6 +125,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         pinned=long_transactions.pinned(using=using),
         bloated=list(bloat.found(connections[using])),
         unknown=unknown.tasks(now, using=using),
+        suspended=suspended.taken(now, using=using),
         failing=[one for one in failing.taken(now, using=using) if not queues or one.queue in names],
     )
 

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import logging
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from django_pgqueue.backend import results, signals
 from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.compat import TaskError, TaskResultStatus, normalize_json, task_finished, task_started
 from django_pgqueue.consumer.forks import forked_children_end_here
-from django_pgqueue.durable import DurableContext
+from django_pgqueue.durable import DurableContext, Suspension
 from django_pgqueue.durable.steps import Steps
 from django_pgqueue.exceptions import (
     InvalidContent,
@@ -48,6 +49,7 @@ from django_pgqueue.worker.run.result import new_result, result_of
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from django.dispatch import Signal
 
@@ -136,6 +138,8 @@ class Execution:
         except BaseException as exception:  # SystemExit too is the failure of a task
             if signals.is_ctrl_c(exception):
                 raise
+            if isinstance(exception, Suspension):
+                self.tell_unasked()
             outcome = outcome_of(self, exception)
             self.send_finished(outcome)
             return self.ended(outcome, exception)
@@ -154,6 +158,8 @@ class Execution:
         except BaseException as exception:
             if signals.is_ctrl_c(exception):
                 raise
+            if isinstance(exception, Suspension):
+                await self.atell_unasked()
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)
             return self.ended(outcome, exception)
@@ -203,12 +209,16 @@ class Execution:
             return Failed(Error.of(TOO_LATE))
         if getattr(self.task, "atomic", False):
             return atomic.run_atomically(self)
-        return self._succeeded(self.call())
+        value = self.call()
+        self.tell_unasked()
+        return self._succeeded(value)
 
     async def aattempt(self) -> Outcome:
         if self.is_over:
             return Failed(Error.of(TOO_LATE))
-        return self._succeeded(await self.acall())
+        value = await self.acall()
+        await self.atell_unasked()
+        return self._succeeded(value)
 
     def send_finished(self, outcome: Outcome | None = None) -> None:
         """Called inside the except block: receivers find the exception of a failure in ``sys.exc_info()``."""
@@ -347,7 +357,19 @@ class Execution:
             clock=self.clock,
             has_ended=lambda: self.is_over,
             blocks=self.blocks,
+            span=self.step_span,
         )
+
+    def tell_unasked(self) -> None:
+        if self.steps is not None and self.steps.unasked():
+            self.steps.tell_unasked()
+
+    async def atell_unasked(self) -> None:
+        if self.steps is not None and self.steps.unasked():
+            await sync_to_async(self.steps.tell_unasked)()
+
+    def step_span(self, name: str) -> AbstractContextManager[Any]:  # noqa: ARG002 -- that of TracedExecution takes it
+        return nullcontext()
 
     # How it ended
 

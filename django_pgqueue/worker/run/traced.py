@@ -14,6 +14,7 @@ from django_pgqueue.worker.run.outcome import Deferred, EndedAttempt, Failed, Re
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from typing import Any
 
 
@@ -47,6 +48,9 @@ class TracedExecution(Execution):
 
     def broken(self, error: BaseException) -> EndedAttempt:
         return self._told(super().broken(error))
+
+    def step_span(self, name: str) -> AbstractContextManager[Any]:
+        return consumer.step(self.message, name, hidden=sensitive.hides_error(self.message.task, self.backend.settings))
 
     def _current(self) -> Any:
         self.span = consumer.started(self.message)

@@ -22,7 +22,7 @@ from psycopg import pq
 
 from django_pgqueue import functions
 from django_pgqueue.checks import check_pins
-from django_pgqueue.functions import sql_files
+from django_pgqueue.functions import Wait, sql_files
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring.doctor import (
     KINDS,
@@ -30,6 +30,7 @@ from django_pgqueue.monitoring.doctor import (
     Subject,
     clocks,
     disks,
+    durable,
     examine,
     history,
     installation,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.monitoring.doctor import Finding
+    from django_pgqueue.testing import Clock
     from tests.monitoring.doctor.conftest import Find
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
@@ -562,6 +564,38 @@ def test_parked_messages(find: Find, db: None) -> None:
     assert "no such task" in found.found
     assert found.values["messages"] == 1
     find.cured(found, workers.parked_messages)
+
+
+def test_awaited_event(find: Find, pgqueue_clock: Clock) -> None:
+    def wait(event: str, delay_ms: int | None = None) -> None:
+        send(task="t")
+        [held] = claim()
+        functions.message_suspend(connection, held, Wait(name=event, kind="event", event=event, delay_ms=delay_ms))
+
+    for event in ("paid:7", "paid:8", "sent:1", "pgqueue:approval:1:ok"):
+        wait(event)
+    wait("late:1", delay_ms=3_000_000_000)
+    functions.event_emit(connection, "sent:0", "{}")
+    pgqueue_clock.advance(dt.timedelta(hours=23))
+    assert find("awaited-event", durable.awaited_events) == []
+    pgqueue_clock.advance(dt.timedelta(hours=2))
+    found = find.only("awaited-event", durable.awaited_events)
+    assert "2 jobs wait without a time-out for the event 'paid' or 'paid:…'" in found.found
+    assert "for 25 h" in found.found
+    assert len(sql(found.command)) == 5
+    functions.event_emit(connection, "paid:7", "{}")
+    assert find("awaited-event", durable.awaited_events) == []
+
+
+def test_unasked_step(find: Find, db: None) -> None:
+    assert find("unasked-step", durable.unasked_steps) == []
+    send(task="t")
+    [held] = claim()
+    functions.step_record(connection, held, "charge", status="unasked")
+    found = find.only("unasked-step", durable.unasked_steps)
+    assert "1 step was done by an attempt, and not asked for by a later one" in found.found
+    assert f"in the last 7 days: 'charge' of message {held.id}." in found.found
+    assert len(sql(found.command)) == 1
 
 
 def test_a_misspelled_task_is_found_beside_many_old_ones(find: Find, db: None) -> None:

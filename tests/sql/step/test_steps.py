@@ -70,6 +70,32 @@ def test_the_records_of_a_message_are_read_without_what_is_large(session: Sessio
     assert session.one("select pgqueue_step_result(%s, %s, 'large')", (held.id, held.created_at)) == large
 
 
+# pgqueue_step_enqueue: again, from one step on
+
+
+def test_a_message_runs_again_from_a_step_with_what_was_done_before_it(session: Session) -> None:
+    session.create(task="t", max_attempts=2)
+    held = session.take(tasks=True)
+    for name in ("one", "two", "three"):
+        session.value("pgqueue_step_record", **token(held), name=name, result=name)
+    session.value("pgqueue_message_fail", **token(held))
+    new = session.value("pgqueue_step_enqueue", message_id=held.id, step="two")
+    taken = session.take(tasks=True)
+    assert (taken.id, taken.attempt, taken.max_attempts) == (new, 2, 3)
+    rows = session.rows("select p_name, p_result, p_attempt from pgqueue_step_load(%s, %s)", (new, taken.created_at))
+    assert [tuple(row) for row in rows] == [("one", "one", 1)]
+
+
+@pytest.mark.parametrize(("ends", "expected"), [(False, "has not ended"), (True, "has no step four")])
+def test_a_message_that_cannot_run_again_is_told(session: Session, ends: bool, expected: str) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True)
+    if ends:
+        session.value("pgqueue_message_fail", **token(held))
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=expected):
+        session.value("pgqueue_step_enqueue", message_id=held.id, step="four")
+
+
 # pgqueue_step_maintain: retention drops days, and nothing of a message that is in the queue
 # pgqueue_step_partition: a day
 

@@ -58,3 +58,11 @@ def oversleep() -> None:
     import time
 
     time.sleep(3)
+
+
+@task(durable=True, max_attempts=2, backoff=lambda *_: 0.0)
+def in_steps(context: Any) -> str:
+    context.step("first", look.func)
+    if context.attempt == 1:
+        context.step("second", refuse.func, "bread")
+    return str(context.step("third", look.func, atomic=True))

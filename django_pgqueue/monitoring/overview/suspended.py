@@ -1,0 +1,69 @@
+"""Durable tasks that are suspended, by what they wait for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django_pgqueue.monitoring.overview.formatting import number
+from django_pgqueue.monitoring.overview.queries import rows
+from django_pgqueue.values.times import to_epoch_ms
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+COUNTED = 10_000
+KINDS = {"event": "events", "decision": "decisions", "time": "times", "children": "children"}
+"""As in metrics, and as people read them.  One that waits for an event until a time waits for the event."""
+SUSPENDED = """
+select s.queue, s.kind, count(*)
+from (
+    select m.queue,
+           case when m.after_ids is not null then 'children'
+                when m.awaited_event is null then 'time'
+                when starts_with(m.awaited_event, 'pgqueue:') then 'decision'
+                else 'event' end as kind
+    from pgqueue_message m
+    where m.suspended_attempt is not null and m.suspended_attempt = m.attempt and m.unlock_at is null
+      and m.dequeue_at > %(now)s
+    limit %(counted)s
+) as s
+group by s.queue, s.kind
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedTasks:
+    queues: dict[str, dict[str, int]]
+    is_capped: bool
+    """Whether there are more than these."""
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """The counts of all queues together."""
+        return sum((Counter(kinds) for kinds in self.queues.values()), Counter())
+
+    def __str__(self) -> str:
+        """
+        >>> str(SuspendedTasks({"mail": {"time": 1, "event": 1200}, "default": {"time": 1}}, is_capped=False))
+        '1\xa0200 wait for events, 2 for times'
+        >>> str(SuspendedTasks({"mail": {"children": 1}}, is_capped=True))
+        'more than 1 waits for children'
+        """
+        found = self.kinds
+        counted = [f"{number(found[kind])} {{}}for {words}" for kind, words in KINDS.items() if found[kind]]
+        if not counted:
+            return ""
+        first, *others = counted
+        verb = "waits " if found.total() == 1 else "wait "
+        text = ", ".join([first.format(verb), *(one.format("") for one in others)])
+        return f"more than {text}" if self.is_capped else text
+
+
+def taken(now: dt.datetime, *, using: str) -> SuspendedTasks:
+    found = rows(SUSPENDED, {"now": to_epoch_ms(now), "counted": COUNTED + 1}, using=using)
+    queues: dict[str, dict[str, int]] = {}
+    for queue, kind, count in sorted(found):
+        queues.setdefault(queue, {})[kind] = count
+    return SuspendedTasks(queues, is_capped=sum(count for _, _, count in found) > COUNTED)
