@@ -1,4 +1,4 @@
-"""What a list shows, as a file: the rows that its filters find, as many as the list counts."""
+"""The rows of a list as a file: all that its filters find, up to the number that the list counts."""
 
 from __future__ import annotations
 
