@@ -44,7 +44,7 @@ def test_priority_and_time_are_changed_and_it_is_logged(root: Visitor, clock: Cl
     assert changed.priority == 50
     assert to_epoch_ms(changed.dequeue_at) // 1000 == to_epoch_ms(later) // 1000
     [entry] = LogEntry.objects.all()
-    assert entry.get_change_message() == "Changed Dequeue at and priority."
+    assert entry.get_change_message() == "Changed Dequeue at and Priority."
 
 
 def test_saving_what_is_there_changes_nothing(root: Visitor, clock: Clock) -> None:
