@@ -79,6 +79,6 @@ def test_large_numbers_may_be_grouped(root: Visitor) -> None:
     pk = send(max_attempts=1_000_000)
     with override_settings(USE_THOUSAND_SEPARATOR=True, LANGUAGE_CODE="de"):
         page = root.open(MESSAGES)
-        assert page.count.endswith("1 message")
+        assert page.count.endswith("1 Nachricht")
         question = root.act(MESSAGES, "cancel", [pk])
-        assert root.confirm(question).said == ["1 message cancelled."]
+        assert root.confirm(question).said == ["1 Nachricht abgebrochen."]
