@@ -272,7 +272,7 @@ def test_a_value_that_no_worker_could_use_is_an_error_of_its_field(
 def test_a_name_can_be_used_once(root: Visitor, noon: Clock) -> None:
     root.client.post(f"{SCHEDULES}add/", GIVEN)
     response = root.client.post(f"{SCHEDULES}add/", GIVEN | {"cron": "* * * * *"})
-    assert response.context["adminform"].form.errors["name"] == ["There is a schedule 'remind Ada' already."]
+    assert response.context["adminform"].form.errors["name"] == ["There is a schedule “remind Ada” already."]
     assert Schedule.objects.get().cron == GIVEN["cron"]
 
 
