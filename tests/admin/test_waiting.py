@@ -57,7 +57,8 @@ def test_the_page_names_the_quarantine(root: Visitor, clock: Clock) -> None:
     [held] = claim()
     functions.worker_died(connection, held.worker, ids=[pk], attempts=[held.attempt], running=[True])
     assert why(root, pk)[0] == (
-        "It is quarantined: its last worker died while it ran. A worker takes it alone, so that it can harm no other job."
+        "It is quarantined: its last worker died while it ran. "
+        "A worker takes it alone, so that it can harm no other job."
     )
     [row] = root.open(MESSAGES).rows
     assert row["status"] == "scheduled quarantined"
