@@ -106,7 +106,7 @@ def test_a_job_that_waits_for_others_names_them_until_they_have_ended() -> None:
     lines = explained()
     assert everything() == before
     assert [row[1] for row in rows(lines[2:3])] == [first.id]
-    because = f"It waits for 1 job, of which {first.id} has not ended yet."
+    because = f"It waits for 1 job, {first.id}, which has not ended yet."
     assert rows(lines[-1:]) == [[second, "default", "50", "tests.support.site.shelf.note", because]]
     assert control.cancel(first) == "cancelled"
     functions.message_settle(connection)

@@ -225,6 +225,10 @@ def test_every_metric_is_on_the_page(
     assert message is not None
     message.complete()
     with connection.cursor() as cursor:
+        cursor.execute(
+            "insert into pgqueue_message (queue, task, content, attempt, suspended_attempt, dequeue_at)"
+            " values ('default', 't', '{}', 1, 1, 2 ^ 50)"
+        )
         cursor.execute("select pgqueue_lake_move('one', '/data/jobs', 5)")
         report_failures(1, 10)
         report_failures(1 + 168, 0)

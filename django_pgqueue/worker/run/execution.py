@@ -138,7 +138,7 @@ class Execution:
         except BaseException as exception:  # SystemExit too is the failure of a task
             if signals.is_ctrl_c(exception):
                 raise
-            if isinstance(exception, Suspension):
+            if issubclass(type(exception), Suspension):  # its own __class__ may raise
                 self.tell_unasked()
             outcome = outcome_of(self, exception)
             self.send_finished(outcome)
@@ -158,7 +158,7 @@ class Execution:
         except BaseException as exception:
             if signals.is_ctrl_c(exception):
                 raise
-            if isinstance(exception, Suspension):
+            if issubclass(type(exception), Suspension):  # its own __class__ may raise
                 await self.atell_unasked()
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)
