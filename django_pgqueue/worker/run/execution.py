@@ -32,7 +32,7 @@ from django_pgqueue.tasks.expires import require_unexpired
 from django_pgqueue.values import content, redaction, times
 from django_pgqueue.worker.run import atomic, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.run.failure import outcome_of
+from django_pgqueue.worker.run.failure import is_a, outcome_of
 from django_pgqueue.worker.run.outcome import (
     WITHOUT_RESULT,
     Cancelled,
@@ -138,7 +138,7 @@ class Execution:
         except BaseException as exception:  # SystemExit too is the failure of a task
             if signals.is_ctrl_c(exception):
                 raise
-            if issubclass(type(exception), Suspension):  # its own __class__ may raise
+            if is_a(exception, Suspension):
                 self.tell_unasked()
             outcome = outcome_of(self, exception)
             self.send_finished(outcome)
@@ -158,7 +158,7 @@ class Execution:
         except BaseException as exception:
             if signals.is_ctrl_c(exception):
                 raise
-            if issubclass(type(exception), Suspension):  # its own __class__ may raise
+            if is_a(exception, Suspension):
                 await self.atell_unasked()
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)
