@@ -118,7 +118,6 @@ begin
         select o.ctid from pgqueue_budget o
         where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
     get diagnostics v_rows = row_count;
-    v_changed := v_changed + v_rows;
     return v_changed + v_rows;
 end
 $$;

@@ -361,7 +361,7 @@ class Execution:
         )
 
     def tell_unasked(self) -> None:
-        if self.steps is not None and self.steps.unasked():
+        if self.steps is not None:
             self.steps.tell_unasked()
 
     async def atell_unasked(self) -> None:
