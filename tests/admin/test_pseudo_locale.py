@@ -45,7 +45,7 @@ INLINE = {"a", "abbr", "b", "em", "span", "strong"}
 WORDS = re.compile(r"[^\W\d_]{2,}")
 # Names and values of the rows, and what is the same in all languages.
 VALUE = re.compile(
-    r"""\b(?:\w+\.)+\w+\b | \b\w+(?:[-:]\w+)+ | \b(?:ms|min|kB|MB|UTC|web\d|p\d\d|JSON)\b
+    r"""\b(?:\w+\.)+\w+\b | \b\w+(?:[-:]\w+)+ | \b(?:ms|min|kB|MB|UTC|web\d|p\d\d|JSON|CSV)\b
     | \b(?:default|mail|slow|long|batch|expired|unknown|warehouse|orders?|books|resting|gone|wrong|whenever)\b
     | \b(?:Ada|remind\ Ada|America/New_York|ship|nap|root|audit) \b
     | \b(?:send_receipt|book_courier|send_reminder|monthly_report|crashed) \b | manage\.py

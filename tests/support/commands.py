@@ -24,6 +24,10 @@ RUN_BY_TEST_BACKUP = {"pg_dump", "pg_restore", "pg_basebackup", "createdb", "vac
 """Programs of the page on backups, each of whose lines is run by tests/project/docs/test_backup.py."""
 
 
+OF_THE_SYSTEM = {"timedatectl", "df"}
+"""Programs that look after a host: nothing of this project can show that their lines work."""
+
+
 def problem(command: str) -> str | None:
     """Return what is wrong with a line of a ``sh`` block; None: nothing that could be found without running it."""
     words = shlex.split(command, comments=True)
@@ -32,7 +36,7 @@ def problem(command: str) -> str | None:
     match words:
         case [] | ["python", "manage.py", *_]:
             return None  # manage_problems looks at these, wherever they stand on the page
-        case [program, *_] if program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]:
+        case [program, *_] if program in OF_THE_SYSTEM or (program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]):
             return None
         case ["python", "-m", "pip", "install", "--group", group, *wanted]:
             return group_problem(group) or next(filter(None, map(extra_problem, wanted)), None)

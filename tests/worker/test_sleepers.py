@@ -21,6 +21,7 @@ from tests.support.watching import asleep, ended, started
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue.worker.process import WorkerProcess
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
 
@@ -48,6 +49,13 @@ def ears(transactional_db: None) -> Iterator[psycopg.Connection]:
 
 def notified(ears: psycopg.Connection) -> list[str]:
     return [notification.channel for notification in ears.notifies(timeout=0.2)]
+
+
+def polled(consumer: WorkerProcess) -> bool:
+    """Lets a sleeper look at once.  Call it again and again: a look puts the next one off when it ends."""
+    consumer.polling.sleeps_on(now=0.0)
+    consumer.wakeup.wake()
+    return True
 
 
 def listen_as_all(ears: psycopg.Connection) -> None:
@@ -86,9 +94,7 @@ def test_a_sleeper_registers_in_the_transaction_of_its_look(consume: Consume, mo
     monkeypatch.setattr(polling, "POLL_SECONDS", 0.1)
     before = Worker.objects.get().seen_at
     consumer.registration.next_seen = time.monotonic() + 1
-    consumer.polling.sleeps_on(now=0.0)  # and looks at once
-    consumer.wakeup.wake()
-    wait_until(lambda: Worker.objects.get().seen_at > before, "it has been seen")
+    wait_until(lambda: polled(consumer) and Worker.objects.get().seen_at > before, "it has been seen")
     assert set(statuses) == {"INTRANS"}
 
 
@@ -109,9 +115,7 @@ def test_a_message_found_by_a_sleeper_begins_after_the_commit_of_its_claim(
         "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
         ('{"args": [], "kwargs": {}}', jobs.which_session.module_path),
     )
-    consumer.polling.sleeps_on(now=0.0)
-    consumer.wakeup.wake()
-    wait_until(lambda: statuses, "it has begun")
+    wait_until(lambda: polled(consumer) and statuses, "it has begun")
     assert statuses == ["IDLE"]
 
 

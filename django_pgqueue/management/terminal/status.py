@@ -149,7 +149,7 @@ def workers(whole: Overview) -> str:
 
 def suspended(whole: Overview) -> str:
     waits = str(whole.suspended).replace(NO_BREAK_SPACE, ",")
-    return waits and f"Suspended durable tasks: {waits}"
+    return waits and f"Suspended durable tasks wait: {waits}"
 
 
 def warnings(whole: Overview) -> Iterator[str]:

@@ -47,17 +47,12 @@ class SuspendedTasks:
     def __str__(self) -> str:
         """
         >>> str(SuspendedTasks({"mail": {"time": 1, "event": 1200}, "default": {"time": 1}}, is_capped=False))
-        '1\xa0200 wait for events, 2 for times'
+        '1\xa0200 for events, 2 for times'
         >>> str(SuspendedTasks({"mail": {"children": 1}}, is_capped=True))
-        'more than 1 waits for children'
+        'more than 1 for children'
         """
         found = self.kinds
-        counted = [f"{number(found[kind])} {{}}for {words}" for kind, words in KINDS.items() if found[kind]]
-        if not counted:
-            return ""
-        first, *others = counted
-        verb = "waits " if found.total() == 1 else "wait "
-        text = ", ".join([first.format(verb), *(one.format("") for one in others)])
+        text = ", ".join(f"{number(found[kind])} for {words}" for kind, words in KINDS.items() if found[kind])
         return f"more than {text}" if self.is_capped else text
 
 

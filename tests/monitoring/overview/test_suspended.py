@@ -48,14 +48,14 @@ def test_they_are_counted_in_qstatus_metrics_and_overview(root: Visitor, monkeyp
     suspend(Wait(name="over", delay_ms=0))  # it is ready
     suspend(Wait(), queue="mail")
     counted = {"default": {"decision": 1, "event": 3, "time": 1}, "mail": {"children": 1}}
-    words = "3 wait for events, 1 for decisions, 1 for times, 1 for children"
-    assert f"\nSuspended durable tasks: {words}\n" in said()
+    words = "3 for events, 1 for decisions, 1 for times, 1 for children"
+    assert f"\nSuspended durable tasks wait: {words}\n" in said()
     assert json.loads(said("--json"))["suspended"] == {"queues": counted, "is_at_least": False}
-    assert f"Suspended durable tasks: {words}." in root.open("/admin/django_pgqueue/overview/").root.text
+    assert f"Suspended durable tasks wait: {words}." in root.open("/admin/django_pgqueue/overview/").root.text
     [family] = [one for one in families(["default"]) if one.name == "pgqueue_suspended_messages"]
     found = {(one.labels["queue"], one.labels["wait_for"]): one.value for one in family.samples}
     assert found == {(queue, kind): counted[queue].get(kind, 0) for queue in counted for kind in suspended.KINDS}
     monkeypatch.setattr(suspended, "COUNTED", 2)
     with overview.bounded("default"):
         assert overview.taken("default").suspended.is_capped
-    assert "Suspended durable tasks: more than " in said()
+    assert "Suspended durable tasks wait: more than " in said()
