@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,15 @@ def assert_ends(pid: int) -> None:
             return
         time.sleep(0.02)
     pytest.fail(f"process {pid} still runs")
+
+
+def test_each_file_belongs_to_one_half_of_the_slow_tests() -> None:
+    left_out = {
+        word.removeprefix("--ignore-glob=")
+        for _, _, words in ci.shares((3, 11), (3, 13))
+        for word in words
+        if word.startswith("--ignore-glob=")
+    }
+    assert len(left_out) == 2
+    for file in (ci.ROOT / "tests").rglob("test_*.py"):
+        assert sum(fnmatch(str(file), pattern) for pattern in left_out) == 1, file
