@@ -40,6 +40,7 @@ WORKLOADS = {
     "flow": "one commit for each job, at some rates, and what each job costs",
     "channels": "1 000 channels, and others",
     "model": "waits that a model predicts, beside measured ones",
+    "workflows": "jobs of three steps, beside other systems that record steps (only when named)",
     "peers": "other queues, each in an environment of its own (only when named)",
 }
 
@@ -61,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         choices=PEERS,
         metavar="NAME",
-        help=f"of the workload peers, these alone: {', '.join(PEERS)}",
+        help=f"of the workloads peers and workflows, these alone: {', '.join(PEERS)}",
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file, too")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw them into this folder (installs Matplotlib)")
@@ -110,7 +111,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
     from tests.bench.bench import Bench
 
     steps = workloads()
-    names = options.only or [name for name in WORKLOADS if name != "peers"]
+    names = options.only or [name for name in WORKLOADS if name not in ("peers", "workflows")]
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("", total=len(names) * options.runs)
         for name in names:
@@ -147,5 +148,6 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "flow": flow.steady,
         "channels": channels.lanes,
         "model": prediction.checked,
+        "workflows": comparison.compare_workflows,
         "peers": comparison.compare,
     }

@@ -33,6 +33,7 @@ class Sizes:
     rates: tuple[int, ...] = (20, 400, 1300)
     peer_jobs: int = 10_000
     peer_ahead: int = 100_000
+    workflows: int = 3_000
 
     @classmethod
     def chosen(cls, options: argparse.Namespace) -> Sizes:
@@ -86,6 +87,7 @@ HELP = {
     "rates": "jobs a second of a steady flow",
     "peer_jobs": "jobs of a peer's drain",
     "peer_ahead": "scheduled messages before a peer's drain",
+    "workflows": "workflows of three steps",
 }
 
 

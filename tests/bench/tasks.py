@@ -11,6 +11,7 @@ from django.db import connection
 from django_pgqueue.compat import task_finished, task_started
 from django_pgqueue.tasks import task
 from tests.bench.models import Row
+from tests.bench.peers.adapter import STEPS
 from tests.bench.tally import tally
 
 TALLY = tally()
@@ -30,6 +31,14 @@ if RECEIVERS in os.environ:
 @task
 def noop(number: int = -1) -> None:
     """Takes what a small job takes and does nothing with it."""
+    TALLY.ran(number)
+
+
+@task(durable=True)
+def workflow(context: Any, number: int = -1) -> None:
+    """Steps that do nothing but return a number."""
+    for value in range(STEPS):
+        context.step(f"step-{value}", int, value)
     TALLY.ran(number)
 
 

@@ -1,4 +1,4 @@
-"""absurd: a task without a step."""
+"""absurd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from absurd_sdk import Absurd
 
-from tests.bench.peers.adapter import DATABASE_URL, PYTHON, Adapter
+from tests.bench.peers.adapter import DATABASE_URL, PYTHON, STEPS, Adapter
 from tests.bench.tally import tally
 
 if TYPE_CHECKING:
@@ -24,14 +24,16 @@ def work() -> None:
     app = Absurd(DATABASE_URL)
 
     @app.register_task(name="noop")
-    def noop(params: Any, _context: Any) -> None:
+    def noop(params: Any, context: Any) -> None:
+        for value in range(STEPS):
+            context.step(f"step-{value}", lambda value=value: value)
         noted.ran(params["number"])
 
     app.start_worker(concurrency=SLOTS, batch_size=SLOTS, poll_interval=0.05)
 
 
 class Peer(Adapter):
-    configuration = f"start_worker(concurrency={SLOTS}, batch_size={SLOTS}, poll_interval=0.05); tasks of no step"
+    configuration = f"start_worker(concurrency={SLOTS}, batch_size={SLOTS}, poll_interval=0.05)"
 
     def install(self) -> None:
         """Its package brings no SQL: the variable names the file of its repository."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 DATABASE_URL = os.environ.get("DATABASE_URL", "")
 REDIS_URL = os.environ.get("REDIS_URL", "")
 PYTHON = sys.executable
+STEPS = int(os.environ.get("PGQUEUE_BENCH_STEPS", "0"))
+"""Of each job: 0 measures a queue, more measure workflows."""
 
 
 class Adapter:

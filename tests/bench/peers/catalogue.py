@@ -12,6 +12,8 @@ class Entry:
     packages: tuple[str, ...] = ()
     redis: bool = False
     """Its jobs are in Redis instead of PostgreSQL."""
+    steps: bool = False
+    """Its jobs may have steps, each of which is recorded."""
     python: tuple[int, int] = (3, 11)
     """The oldest that it runs on, with a Django that has tasks where it needs one."""
 
@@ -20,7 +22,7 @@ class Entry:
         return self.packages[0].partition("[")[0]
 
 
-OURS = Entry("django_pgqueue", "pgqueue")
+OURS = Entry("django_pgqueue", "pgqueue", steps=True)
 DRIVER = "psycopg[binary]"
 PEERS = {
     entry.module: entry
@@ -35,8 +37,9 @@ PEERS = {
         Entry("dj-queue", "dj_queue", ("dj-queue", DRIVER), python=(3, 12)),
         Entry("django-qraft", "django_qraft", ("django-qraft", DRIVER), python=(3, 12)),
         Entry("awa", "awa", ("awa-pg",)),
-        Entry("absurd", "absurd", ("absurd-sdk",)),
-        Entry("DBOS", "dbos", ("dbos",)),
+        Entry("absurd", "absurd", ("absurd-sdk",), steps=True),
+        Entry("DBOS", "dbos", ("dbos",), steps=True),
+        Entry("pgtask", "pgtask", ("pgtask", DRIVER), steps=True),
         Entry("Huey", "huey", ("huey", DRIVER)),
         Entry("Celery", "celery", ("celery[redis]",), redis=True),
         Entry("Dramatiq", "dramatiq", ("dramatiq[redis]",), redis=True),

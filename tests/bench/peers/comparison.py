@@ -33,6 +33,8 @@ START_SECONDS = 40.0
 DRAIN_SECONDS = 30.0
 """A slow peer is measured by what it did until then."""
 GAP_SECONDS = 0.05
+STEPS = 3
+"""Of a workflow: each returns a number."""
 
 
 def compare(bench: Bench) -> None:
@@ -45,8 +47,8 @@ def compare(bench: Bench) -> None:
 
 
 @contextmanager
-def prepared(entry: Entry, bench: Bench) -> Iterator[Peer]:
-    environment = Environment(entry)
+def prepared(entry: Entry, bench: Bench, **variables: str) -> Iterator[Peer]:
+    environment = Environment(entry, variables)
     environment.prepare()
     with ExitStack() as stack:
         address = database.url().rpartition("/")[0] + "/" + DATABASE
@@ -58,6 +60,20 @@ def prepared(entry: Entry, bench: Bench) -> Iterator[Peer]:
         peer = Peer(entry, environment, address, server)
         bench.figures.note(f"{entry.name} {environment.version()}: {environment.call('configuration')}")
         yield peer
+
+
+def compare_workflows(bench: Bench) -> None:
+    """Jobs of three steps, by each of those that record steps."""
+    for entry in [
+        entry for entry in PEERS.values() if entry.steps and (not bench.peers or entry.module in bench.peers)
+    ]:
+        try:
+            with prepared(entry, bench, PGQUEUE_BENCH_STEPS=str(STEPS)) as peer:
+                peer.renew()
+                peer.environment.call("fill", bench.sizes.workflows)
+                peer.drain(bench, f"{entry.name}: workflows", 1, jobs=bench.sizes.workflows)
+        except (Unavailable, TimeoutError, psycopg.Error) as error:
+            bench.figures.note(f"{entry.name}: {error}")
 
 
 def measure(bench: Bench, peer: Peer) -> None:
@@ -124,9 +140,9 @@ class Peer:
                 started.append(process)
             yield started
 
-    def drain(self, bench: Bench, name: str, count: int, *, limit: str | None = None) -> None:
+    def drain(self, bench: Bench, name: str, count: int, *, jobs: int | None = None, limit: str | None = None) -> None:
         """From a tenth of the jobs on: what it takes to start is not measured."""
-        jobs = bench.sizes.peer_jobs
+        jobs = jobs or bench.sizes.peer_jobs
         with psycopg.connect(self.address, autocommit=True) as connection, tallied() as tally:
             connection.execute("vacuum analyze")
             with self.working(count) as started:

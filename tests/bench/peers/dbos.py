@@ -1,4 +1,4 @@
-"""DBOS: a workflow without a step, on a queue."""
+"""DBOS: workflows on a queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbos import DBOS, DBOSClient
 
-from tests.bench.peers.adapter import DATABASE_URL, PYTHON, Adapter
+from tests.bench.peers.adapter import DATABASE_URL, PYTHON, STEPS, Adapter
 from tests.bench.tally import tally
 
 if TYPE_CHECKING:
@@ -22,8 +22,14 @@ def launch() -> None:
     DBOS(config={"name": "bench", "system_database_url": URL, "application_version": "1", "log_level": "ERROR"})
     noted = tally()
 
+    @DBOS.step()
+    def step(value: int) -> int:
+        return value
+
     @DBOS.workflow(name="noop")
     def noop(number: int) -> None:
+        for value in range(STEPS):
+            step(value)
         noted.ran(number)
 
     DBOS.launch()
@@ -31,7 +37,7 @@ def launch() -> None:
 
 
 class Peer(Adapter):
-    configuration = f"a queue with worker_concurrency={SLOTS}, polling_interval_sec={POLLING_SECONDS}; no step"
+    configuration = f"a queue with worker_concurrency={SLOTS}, polling_interval_sec={POLLING_SECONDS}"
 
     def install(self) -> None:
         launch()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import django
 from django.core.management import call_command
 
-from tests.bench.peers.adapter import PYTHON, Adapter
+from tests.bench.peers.adapter import PYTHON, STEPS, Adapter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,8 @@ from generate_series(1, %s) as n
 
 
 class Peer(Adapter):
-    configuration = "qworker --threads 4; everything else as it comes"
+    threads = 32 if STEPS else 4
+    configuration = f"qworker --threads {threads}; everything else as it comes"
 
     def open(self) -> None:
         django.setup()
@@ -29,13 +30,14 @@ class Peer(Adapter):
         from tests.bench import tasks
 
         connection.ensure_connection()
-        self.noop = tasks.noop
+        self.noop = tasks.workflow if STEPS else tasks.noop
 
     def install(self) -> None:
         call_command("migrate", verbosity=0)
 
     def workers(self, processes: int) -> list[list[str]]:
-        return [[PYTHON, "-m", "django", "qworker", "-v", "0", "--processes", str(processes), "--threads", "4"]]
+        sizes = ["--processes", str(processes), "--threads", str(self.threads)]
+        return [[PYTHON, "-m", "django", "qworker", "-v", "0", *sizes]]
 
     def enqueue(self, number: int) -> Any:
         self.noop.enqueue(number)
