@@ -255,6 +255,62 @@ def test_the_overview_refreshes_while_its_tab_is_visible(page: browser.Page) -> 
     assert page.find("#pgqueue-live-switch").get_attribute("aria-pressed") == "true"
 
 
+def test_an_open_list_shows_progress_an_end_and_offers_new_rows(page: browser.Page) -> None:
+    pk = send(task="shop.tasks.monthly_report")
+    [received] = claim(lock_ms=HOUR_MS)
+    page.open(MESSAGES)
+    quick(page)
+    page.driver.execute_script("window.isSame = true; document.querySelector('#result_list tbody a').focus()")
+    functions.message_progress(connection, received, '{"fraction": 0.425, "text": "page 17 of 40"}')
+    page.shows("page 17 of 40")
+    focused = page.driver.execute_script("return document.activeElement.textContent")
+    assert focused == str(pk)
+    retry(received, ConnectionError("The line is busy"), dequeue_at=0)
+    page.shows("The line is busy")
+    [received] = claim()
+    complete(received)
+    page.shows("ended")
+    assert page.find(".action-select").get_attribute("disabled")
+    send(task="shop.tasks.book_courier")
+    page.shows("1 new: show")
+    assert "book_courier" not in page.text
+    assert page.driver.execute_script("return window.isSame"), "the page has been loaded again"
+    page.find("#pgqueue-live-fresh").click()
+    page.shows("book_courier")
+
+
+def test_an_open_history_offers_a_new_failure(page: browser.Page) -> None:
+    page.open(ATTEMPTS)
+    quick(page)
+    send()
+    fail(claim()[0], expired())
+    page.shows("1 new: show")
+    page.find("#pgqueue-live-fresh").click()
+    page.shows("The voucher TEA-2019 has expired")
+
+
+def test_an_open_list_of_workers_shows_that_one_died(page: browser.Page) -> None:
+    sign_in("worker-web1-4711")
+    page.open(WORKERS)
+    quick(page)
+    page.shows("idle")
+    sql("update pgqueue_worker set seen_at = now() - interval '5 min'")
+    page.shows("1 changed", "not seen for 5 min")
+
+
+def test_an_open_list_stays_as_it_is_while_rows_are_selected(page: browser.Page) -> None:
+    send()
+    page.open(MESSAGES)
+    quick(page)
+    page.find("#result_list .action-select").click()
+    claim()
+    page.shows("Not refreshed while rows are selected.", "ready")
+    assert "running" not in page.find("#result_list").text
+    assert page.find("#result_list .action-select").is_selected()
+    page.find("#result_list .action-select").click()
+    page.shows("running")
+
+
 @pytest.mark.usefixtures("queue")
 def test_a_hidden_tab_sends_no_requests(page: browser.Page) -> None:
     page.open(OVERVIEW)

@@ -41,8 +41,10 @@ HOUR_MS = 3_600_000
 WRITTEN_BY_WORKERS = {"message": MESSAGES, "attempt": ATTEMPTS, "worker": WORKERS}
 
 PAGES = [
-    "overview/", "overview/live/", "message/", "message/{message}/change/", "message/{message}/history/",
-    "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/edit/", "worker/", "worker/worker-1/change/",
+    "overview/", "overview/live/", "message/", "message/?live={message}", "message/{message}/change/",
+    "message/{message}/history/",
+    "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/edit/", "worker/",
+    "worker/?live=worker-1", "worker/worker-1/change/",
     "edit/", "edit/{edit}/change/", "edit/{edit}/live/",
     "reporthour/", "schedule/", "schedule/daily/change/", "queuestate/", "queuestate/going/change/",
     "channel/", "channel/acme/change/", "exchange/", "exchange/orders/change/?routing_key=x",

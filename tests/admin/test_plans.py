@@ -138,6 +138,17 @@ def test_a_list_scans_no_table_and_reads_few_rows_with_an_index(
     assert cost.buffers < most, cost
 
 
+@pytest.mark.parametrize("question", ["", "status=ready&queue=mail", "status=running", "queue=rare"])
+def test_an_open_list_that_asks_again_costs_what_the_list_costs(root: Visitor, statistics: str, question: str) -> None:
+    # The first page has none of them: each is looked for by its key.
+    shown = "&".join(f"live={pk}" for (pk,) in sql("select id from pgqueue_message order by id limit 50"))
+    with measured() as cost:
+        answer = root.client.get(f"{MESSAGES}?{question}&{shown}")
+    assert len(answer.json()["rows"]) == 50
+    assert not cost.scanned, cost.statements
+    assert cost.buffers < AT_MOST, cost
+
+
 def test_a_page_of_one_row_costs_a_few_probes(root: Visitor, statistics: str) -> None:
     [[message]] = sql("select max(id) from pgqueue_message")
     [[attempt]] = sql("select max(id) from pgqueue_attempt")

@@ -225,6 +225,7 @@ class InsightsAdmin(ReadOnlyAdmin):
     ordering = ("-hour", "-id")
     list_display = ("hour", "queue", "task")
     list_display_links = None
+    is_live = False
     actions = None
     list_filter = (
         ("hour", filters.MomentRangeFilter),

@@ -15,18 +15,17 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.translation import gettext, gettext_lazy
-from psycopg.errors import QueryCanceled
 
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.admin.parts import audit_log, database, display, sidebar
 from django_pgqueue.admin.parts.database import alias, now, url
+from django_pgqueue.admin.parts.live import problem_of
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
 from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview import alerts, formatting, recent
-from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
 
 if TYPE_CHECKING:
@@ -298,12 +297,3 @@ class OverviewAdmin(ReadOnlyAdmin):
         may_act = method == "GET" or request.user.has_perm("django_pgqueue.change_queuestate")
         if not self.has_view_permission(request) or not may_act:
             raise PermissionDenied
-
-
-def problem_of(error: OperationalError | OutdatedQueue) -> str:
-    if isinstance(error, OutdatedQueue):
-        return str(error)
-    if not isinstance(error.__cause__, QueryCanceled):
-        raise error
-    text = gettext("The query took longer than {seconds} seconds and was cancelled.")
-    return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))

@@ -71,6 +71,7 @@ class PostponeForm(forms.Form):
 @admin.register(Message)
 class MessageAdmin(ReadOnlyAdmin):
     form = MessageForm
+    gone = gettext_lazy("ended")
     change_form_template = "admin/django_pgqueue/message/change_form.html"
     change_list_template = "admin/django_pgqueue/message/change_list.html"
     list_filter = (

@@ -12,7 +12,7 @@ from django.core.paginator import InvalidPage
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from django_pgqueue.admin.parts import database
+from django_pgqueue.admin.parts import database, live
 from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.download import CONTENT_TYPES, PARAMETER
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -74,6 +74,13 @@ class CappedChangeList(ChangeList):
     def downloads(self) -> list[tuple[str, str]]:
         """The kinds of files with the rows of all pages, and their addresses."""
         return [(kind.upper(), self.get_query_string({PARAMETER: kind}, ["p"])) for kind in CONTENT_TYPES]
+
+    @property
+    def live_url(self) -> str:
+        """Where the open page asks for its rows as they are now.  Empty: it does not refresh."""
+        keys = [str(row.pk) for row in self.result_list]
+        asks = self.model_admin.is_live and not self.is_popup
+        return self.get_query_string({live.PARAMETER: keys or [""]}) if asks else ""
 
     def url_for_result(self, result: Any) -> str:
         name = f"{self.opts.model_name}_change"

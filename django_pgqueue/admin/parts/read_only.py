@@ -13,10 +13,10 @@ from django.db import DataError, OperationalError
 from django.db.models import Q
 from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin.parts import database, download, sidebar
+from django_pgqueue.admin.parts import database, download, live, sidebar
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -45,6 +45,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     sortable_by: ClassVar[tuple[str, ...]] = ("id",)
     has_times: ClassVar[bool] = True
     """Whether its pages show times, and so the time zone."""
+    is_live: ClassVar[bool] = True
+    """Whether an open list refreshes its rows."""
+    gone: ClassVar[Any] = gettext_lazy("gone")
+    """The word for a row that an open list shows and the table has no more."""
     linked_by: ClassVar[tuple[str, ...]] = ()
     """Columns by which links of other pages filter the list, besides its own filters and the primary key."""
 
@@ -59,6 +63,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             choices = {"databases": database.choices(request.path)}
             return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
 
+        if live.asked(request):
+            return live.response(self, request)
         whole = request.method == "GET" and not request.GET
         return self.answered(request, answer, instead=None if whole else request.path)
 

@@ -1,0 +1,89 @@
+"""An open list asks again for the rows that it shows, and how many new ones came."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.templatetags.admin_list import items_for_result
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import DataError, OperationalError
+from django.http import JsonResponse
+from django.utils.translation import gettext
+from psycopg.errors import QueryCanceled
+
+from django_pgqueue.admin.parts import database
+from django_pgqueue.exceptions import OutdatedQueue
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+    from django_pgqueue.admin.parts.change_list import CappedChangeList
+
+PARAMETER = "live"
+"""Names the rows that a list shows, in their order; an empty one asks for a list without rows."""
+
+
+def asked(request: HttpRequest) -> bool:
+    return request.method == "GET" and PARAMETER in request.GET
+
+
+def response(admin: Any, request: HttpRequest) -> JsonResponse:
+    """Returns the cells of the rows, null for those that are gone, as JSON.  It costs what the list costs."""
+    if not admin.has_view_or_change_permission(request):
+        raise PermissionDenied
+    begun = time.monotonic()
+    parameters = request.GET.copy()
+    keys = parameters.pop(PARAMETER)
+    request.GET = parameters  # type: ignore[assignment]
+    shown = [key for key in keys if key][: admin.list_per_page]
+    try:
+        with database.about(request):
+            found: CappedChangeList = admin.get_changelist_instance(request)
+            rows = as_they_are(found, shown)
+            told = {
+                "rows": [list(items_for_result(found, rows[key], None)) if key in rows else None for key in shown],
+                "fresh": fresh(found, shown),
+            }
+    except IncorrectLookupParameters as error:
+        return JsonResponse({"problem": str(error)}, status=400)
+    except (OperationalError, DataError, OutdatedQueue) as error:
+        return JsonResponse({"problem": problem_of(error)}, status=503)
+    return JsonResponse(told | {"took_ms": round((time.monotonic() - begun) * 1000)})
+
+
+def as_they_are(found: CappedChangeList, shown: list[str]) -> dict[str, Any]:
+    """Returns the rows by their keys, those that the filters do not find any more among them."""
+    rows = {str(row.pk): row for row in found.result_list}
+    others = []
+    for key in shown:
+        try:
+            others += [] if key in rows else [found.opts.pk.to_python(key)]
+        except ValidationError:
+            continue
+    if others:
+        rows |= {str(row.pk): row for row in found.paginator.rows.order_by().filter(pk__in=others)}
+    return rows
+
+
+def fresh(found: CappedChangeList, shown: list[str]) -> int:
+    """Returns how many rows of the first page are new: what moved up from the next page is not."""
+    if found.page_num > 1:
+        return 0
+    now = [str(row.pk) for row in found.result_list]
+    known = set(shown)
+    if len(shown) >= found.list_per_page and any(key in known for key in now):
+        now = now[: max(place for place, key in enumerate(now) if key in known)]
+    return sum(key not in known for key in now)
+
+
+def problem_of(error: Exception) -> str:
+    """Returns the words for an error that the page can show; raises others."""
+    if isinstance(error, OutdatedQueue):
+        return str(error)
+    if not isinstance(error.__cause__, QueryCanceled):
+        raise error
+    text = gettext("The query took longer than {seconds} seconds and was cancelled.")
+    return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))

@@ -1,0 +1,177 @@
+/* Asks for the numbers again while somebody looks: not while the tab is hidden, nor while rows are selected, nor when it
+   was told to stop. */
+"use strict";
+(() => {
+  const live = document.getElementById("pgqueue-live");
+  const button = document.getElementById("pgqueue-live-switch");
+  const state = document.getElementById("pgqueue-live-state");
+  if (!live || !button) {
+    return;
+  }
+  const LEAST_MS = 5000;
+  // The page may not keep the database busy for more than a twentieth of the time.
+  const SHARE = 20;
+  let timer = null;
+  let asked = null;
+  let stopped = false;
+  let wait = LEAST_MS;
+
+  const say = (text) => {
+    if (state.textContent !== text) {
+      state.textContent = text;
+    }
+  };
+
+  const selected = () => document.querySelector("#result_list .action-select:checked") !== null;
+
+  function show(told) {
+    if (told.html !== undefined) {
+      replace(told.html);
+      say("");
+    } else if (selected()) {
+      say(live.dataset.selected);
+    } else {
+      const changed = update(told.rows);
+      say(changed ? live.dataset.changed.replace("{count}", changed) : "");
+      offer(told.fresh);
+    }
+  }
+
+  // The rows that the list shows, in its order; null has left the table.  Returns how many changed in words.
+  function update(rows) {
+    let changed = 0;
+    const shown = document.querySelectorAll("#result_list tbody tr");
+    rows.forEach((cells, place) => {
+      const row = shown[place];
+      if (!row || row.classList.contains("pgqueue-gone")) {
+        return;
+      }
+      const before = words(row);
+      if (cells === null) {
+        leaveBehind(row);
+      } else {
+        const fresh = document.createElement("tr");
+        fresh.innerHTML = cells.join("");
+        [...fresh.cells].forEach((cell, number) => put(cell, row.cells[number]));
+      }
+      changed += words(row) !== before;
+    });
+    return changed;
+  }
+
+  // What changed in its numbers alone, such as "in 5 min", is shown, and not said.
+  const words = (row) => row.textContent.replace(/\d+/g, "");
+
+  function put(cell, old) {
+    if (!old || old.isEqualNode(cell)) {
+      return;
+    }
+    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    old.replaceWith(cell);
+    const again = focused && [...cell.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+    if (again) {
+      again.focus({ preventScroll: true });
+    }
+  }
+
+  function leaveBehind(row) {
+    row.classList.add("pgqueue-gone");
+    const label = document.createElement("span");
+    label.className = "pgqueue-label pgqueue-grey";
+    label.textContent = live.dataset.gone;
+    const box = row.querySelector(".action-select");
+    if (box) {
+      box.disabled = true;
+    }
+    const cell = row.querySelector(".field-status, .field-state") || row.cells[row.cells.length - 1];
+    cell.replaceChildren(label);
+  }
+
+  function offer(count) {
+    const link = document.getElementById("pgqueue-live-fresh");
+    const text = count ? live.dataset.fresh.replace("{count}", count) : "";
+    link.hidden = !count;
+    if (link.textContent !== text) {
+      link.textContent = text;
+    }
+  }
+
+  function replace(html) {
+    const focused = live.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+    const scroller = live.querySelector(".pgqueue-scroll");
+    const left = scroller ? scroller.scrollLeft : 0;
+    live.innerHTML = html;
+    if (scroller && left) {
+      live.querySelector(".pgqueue-scroll").scrollLeft = left;
+    }
+    const again = focused && live.querySelector(`[data-key="${focused}"]`);
+    if (again) {
+      again.focus({ preventScroll: true });
+    }
+  }
+
+  async function look() {
+    plan(null);
+    if (selected()) {
+      say(live.dataset.selected);
+      plan(LEAST_MS);
+      return;
+    }
+    asked = new AbortController();
+    try {
+      const answer = await fetch(live.dataset.url, { signal: asked.signal, headers: { Accept: "application/json" } });
+      if (answer.redirected || answer.status === 403) {
+        say(live.dataset.refused);
+        return;
+      }
+      const told = await answer.json();
+      if (told.problem !== undefined) {
+        throw new Error(told.problem);
+      }
+      show(told);
+      wait = Math.max(LEAST_MS, SHARE * told.took_ms);
+    } catch (error) {
+      if (error.name === "AbortError") {
+        return;
+      }
+      say(live.dataset.failed);
+      wait = Math.min(60000, wait * 2);
+    }
+    plan(wait);
+  }
+
+  function plan(ms) {
+    clearTimeout(timer);
+    timer = ms === null || stopped || document.hidden ? null : setTimeout(look, ms);
+  }
+
+  // What is on its way is not waited for: it would overwrite what was said since.
+  function leave() {
+    plan(null);
+    if (asked) {
+      asked.abort();
+    }
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      leave();
+    } else if (!stopped) {
+      look();
+    }
+  });
+
+  button.addEventListener("click", () => {
+    stopped = !stopped;
+    button.setAttribute("aria-pressed", String(stopped));
+    say(stopped ? live.dataset.stopped : "");
+    if (stopped) {
+      leave();
+    } else {
+      look();
+    }
+  });
+
+  button.hidden = false;
+  plan(LEAST_MS);
+})();

@@ -1,0 +1,82 @@
+"""The rows of an open list, as they are now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.admin.message.admin import MessageAdmin
+from tests.admin.test_edits import EDITS
+from tests.admin.test_insights import INSIGHTS
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in
+
+if TYPE_CHECKING:
+    from tests.support.admin_page import Visitor
+
+
+def refreshed(visitor: Visitor, url: str, shown: list[Any], **parameters: Any) -> dict[str, Any]:
+    answer = visitor.client.get(url, {**parameters, "live": shown or [""]})
+    assert answer.status_code == 200, answer.content
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_rows_are_as_they_are_now_in_the_order_of_the_page(root: Visitor) -> None:
+    first, second = send(), send(queue="mail")
+    claim()
+    told = refreshed(root, MESSAGES, [second, first])
+    assert [f">{pk}<" in "".join(row) for pk, row in zip((second, first), told["rows"], strict=True)] == [True, True]
+    assert ["running" in "".join(row) for row in told["rows"]] == [False, True]
+    assert told["fresh"] == 0
+
+
+def test_a_row_that_the_filters_lost_is_still_told_and_one_that_ended_is_null(root: Visitor) -> None:
+    first, second = send(), send()
+    received = claim(limit=2)
+    complete(received[0])
+    told = refreshed(root, MESSAGES, [second, first], status="ready")
+    assert "running" in "".join(told["rows"][0])
+    assert told["rows"][1] is None
+
+
+def test_new_rows_are_counted_and_those_of_the_next_page_are_not(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MessageAdmin, "list_per_page", 3)
+    ids = [send() for _ in range(6)]
+    shown = ids[:2:-1]
+    assert refreshed(root, MESSAGES, shown)["fresh"] == 0
+    complete(claim()[0])  # the first: of the second page
+    send()
+    assert refreshed(root, MESSAGES, shown)["fresh"] == 1
+    assert refreshed(root, MESSAGES, shown, p=2)["fresh"] == 0
+    send(queue="gone", dequeue_at=0)
+    complete(claim("gone")[0])
+    assert refreshed(root, MESSAGES, [])["fresh"] == 3
+
+
+def test_the_answer_shows_what_the_list_shows(root: Visitor) -> None:
+    sign_in()
+    send()
+    complete(claim()[0])
+    for url in (ATTEMPTS, WORKERS):
+        page = root.open(url)
+        [asks] = page.root.all("div", id="pgqueue-live")
+        [cells] = root.client.get(url + asks.attributes["data-url"]).json()["rows"]
+        assert cells
+        assert [cell for cell in cells if cell not in page.response.content.decode()] == []
+
+
+def test_what_is_no_key_and_what_is_no_filter_is_refused_gently(root: Visitor) -> None:
+    pk = send()
+    assert refreshed(root, MESSAGES, ["x", pk])["rows"][0] is None
+    answer = root.client.get(MESSAGES, {"content__args__0": "x", "live": str(pk)})
+    assert answer.status_code == 400
+    assert "problem" in answer.json()
+
+
+@pytest.mark.parametrize("url", [MESSAGES, ATTEMPTS, WORKERS, EDITS])
+def test_each_list_asks_for_its_rows_and_insights_does_not(root: Visitor, url: str) -> None:
+    assert root.open(url).root.all("div", id="pgqueue-live")
+    assert not root.open(INSIGHTS).root.all("div", id="pgqueue-live")
