@@ -136,7 +136,7 @@ def test_programs_get_json_with_the_same_numbers(noon: Clock) -> None:
     assert queues["default"] == {
         "ready": 1, "scheduled": 1, "wait_for_others": 1, "running": 1, "expired": 0, "failed_24_hours": 1,
         "estimated": [], "oldest_ready_seconds": 30.0, "ended_a_minute": 0.2, "waited_seconds": 0.0, "paused": None,
-        "last_hour": None,
+        "last_hour": None, "growth_a_minute": 0.1,
         "no_worker": False,
     }  # fmt: skip
     assert queues["mail"]["no_worker"] is True

@@ -293,6 +293,7 @@ def _queue(one: QueueOverview) -> dict[str, Any]:
         "estimated": [name for name, each in counted.items() if not each.is_exact],
         "oldest_ready_seconds": _seconds(count.oldest),
         "ended_a_minute": one.pulse.a_minute if one.pulse else 0.0,
+        "growth_a_minute": None if one.growth is None else round(one.growth, 1),
         "waited_seconds": _seconds(one.pulse.latest_wait) if one.pulse else None,
         "last_hour": one.last_hour and recent(one.last_hour),
         "paused": one.paused and {"since": one.paused.since.isoformat(), "by": one.paused.by},

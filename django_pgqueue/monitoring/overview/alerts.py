@@ -10,7 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
 from django_pgqueue.monitoring.overview.figure import Figure
-from django_pgqueue.monitoring.overview.formatting import number, rate, span
+from django_pgqueue.monitoring.overview.formatting import change, number, rate, span
 from django_pgqueue.values.sizes import size
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ NAMED = 3
 """So many queues or workers of a line have their names in it."""
 MAX_NAME = 60
 BEHIND = dt.timedelta(minutes=5)
+STEADY = 1.0
+"""A backlog that changes by less a minute is told without its trend."""
 MAX_BACKLOGS = MAX_FAILING = MAX_PINNED = 3
 
 
@@ -146,18 +148,32 @@ def _behind(whole: Overview) -> Iterator[Alert]:
         and not one.paused and not one.has_no_worker and one.count.tasks_are_ready
     ]  # fmt: skip
     for one in late[:MAX_BACKLOGS]:
-        words = ngettext(
-            "{count} waits in {queue}, the first for {time}; {pace}.",
-            "{count} wait in {queue}, the first for {time}; {pace}.",
-            1 if str(one.count.ready) == "1" else max(2, one.count.ready.value),
-        )
+        number_of = 1 if str(one.count.ready) == "1" else max(2, one.count.ready.value)
+        if one.growth is None or abs(one.growth) < STEADY:
+            words = ngettext(
+                "{count} waits in {queue}, the first for {time}; {pace}.",
+                "{count} wait in {queue}, the first for {time}; {pace}.",
+                number_of,
+            )
+        else:
+            words = ngettext(
+                "{count} waits in {queue}, {growth} a minute, the first for {time}; {pace}.",
+                "{count} wait in {queue}, {growth} a minute, the first for {time}; {pace}.",
+                number_of,
+            )
         pace = gettext("none has ended in the last ten minutes")
         a_minute = one.pulse.a_minute if one.pulse else 0.0
         if a_minute:
             needed = dt.timedelta(minutes=min(one.count.ready.value / a_minute, 1e6))
             pace = gettext("{rate} end a minute, so the last would wait {time} more")
             pace = pace.format(rate=rate(a_minute), time=span(needed))
-        text = words.format(count=one.count.ready, queue=named([one.name]), time=span(one.count.oldest), pace=pace)
+        text = words.format(
+            count=one.count.ready,
+            queue=named([one.name]),
+            growth=change(one.growth or 0),
+            time=span(one.count.oldest),
+            pace=pace,
+        )
         yield Alert(kind="behind", text=text, page="message", filters={"status": "ready", "queue": one.name})
     if others := late[MAX_BACKLOGS:]:
         ready = _ready(others)

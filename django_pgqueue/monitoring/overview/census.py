@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django_pgqueue.monitoring.overview import budget, queries
-from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS
+from django_pgqueue.monitoring.overview.throughput import RECENT
+from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS, to_epoch_ms
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable
 
 SAMPLED_BLOCKS = 3_000
@@ -37,7 +39,13 @@ with counted as materialized (
                as scheduled,
            count(*) filter (where m.unlock_at is null and m.dequeue_at = %(out_of_reach)s) as after_others,
            count(*) filter (where m.unlock_at > %(now)s) as running,
-           count(*) filter (where m.unlock_at <= %(now)s) as expired
+           count(*) filter (where m.unlock_at <= %(now)s) as expired,
+           count(*) filter (
+               where m.unlock_at is null and m.dequeue_at <= %(now)s
+                 and (m.dequeue_at > %(recent)s or m.created_at > %(recent_at)s)) as newly_ready,
+           count(*) filter (
+               where m.unlock_at is not null and m.locked_at > %(recent_at)s
+                 and m.dequeue_at <= %(recent)s and m.created_at <= %(recent_at)s) as newly_begun
     from pgqueue_message m {sample}
     group by m.queue
 )
@@ -57,6 +65,10 @@ class States(NamedTuple):
     after_others: int = 0
     running: int = 0
     expired: int = 0
+    newly_ready: int = 0
+    """Ready ones that were not before the last RECENT."""
+    newly_begun: int = 0
+    """Locked ones that were ready before it."""
 
 
 NOBODY = States()
@@ -83,10 +95,12 @@ class Census:
         return self.is_exact or getattr(self.queues.get(queue, NOBODY), state) >= SURE
 
 
-def taken(now_ms: int, *, wanted: Iterable[str] = (), using: str) -> Census:
+def taken(now: dt.datetime, *, wanted: Iterable[str] = (), using: str) -> Census:
     """Returns the census, with the ``wanted`` queues in any case, as far as they have messages."""
+    recent_at = now - RECENT
     asked: dict[str, Any] = {
-        "now": now_ms, "out_of_reach": OUT_OF_REACH_MS, "parked": PARKED_MS, "listed": LISTED + 1,
+        "now": to_epoch_ms(now), "recent": to_epoch_ms(recent_at), "recent_at": recent_at,
+        "out_of_reach": OUT_OF_REACH_MS, "parked": PARKED_MS, "listed": LISTED + 1,
         "wanted": list(wanted), "seed": SEED,
     }  # fmt: skip
     [(blocks,)] = queries.rows(SIZE, using=using)

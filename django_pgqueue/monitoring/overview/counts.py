@@ -231,7 +231,7 @@ class Probes:
 def taken(now: dt.datetime, *, wanted: Iterable[str] = (), using: str) -> Look:
     """Looks at all queues, and at the ``wanted`` in any case."""
     now_ms = to_epoch_ms(now)
-    counted = census.taken(now_ms, wanted=wanted, using=using)
+    counted = census.taken(now, wanted=wanted, using=using)
     lanes = _lanes(using=using)
     if counted.is_exact:
         return Look(

@@ -62,6 +62,14 @@ def span(value: dt.timedelta | None) -> str:
     return f"{seconds / unit:.0f} {name}"
 
 
+def change(a_minute: float) -> str:
+    """
+    >>> change(200.4), change(-1_234.5), change(1.25)
+    ('+200', '-1\xa0234', '+1.2')
+    """
+    return f"{'-' if a_minute < 0 else '+'}{rate(abs(a_minute))}"
+
+
 def rate(a_minute: float) -> str:
     """
     >>> rate(0), rate(0.4), rate(1_234.5)

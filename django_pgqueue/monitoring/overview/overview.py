@@ -18,6 +18,7 @@ from django_pgqueue.monitoring.overview import (
     recent,
     suspended,
     throughput as pulse,
+    trend,
     unknown,
 )
 from django_pgqueue.monitoring.overview.clamped import Moment
@@ -64,6 +65,8 @@ class QueueOverview:
     """None: nothing has ended in the last hours."""
     last_hour: Recent | None
     """From the roll-up; None: it has nothing."""
+    growth: float | None
+    """Messages a minute by which its backlog grows; None: it is not known."""
     paused: Paused | None
     has_no_worker: bool
     """Tasks are ready, and no living worker would take them."""
@@ -113,6 +116,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
                 failures=failed[name],
                 pulse=pulses.queues.get(name),
                 last_hour=last_hour.get(name),
+                growth=trend.a_minute(name, look.census, pulses),
                 paused=states.get(name),
                 has_no_worker=found[name].tasks_are_ready and not service.serves(name),
             )

@@ -13,6 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.monitoring.overview import queries
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 WINDOW = dt.timedelta(hours=4)
 BUCKETS = 48
 BUCKET = WINDOW / BUCKETS
+RECENT = 2 * BUCKET
+"""The span of time of which rates and trends tell."""
 SAMPLE = 1_500
 BRACKETS = 100
 DAY = dt.timedelta(days=1)
@@ -45,7 +48,9 @@ ROWS = f"""
 select s.id, s.queue, s.finished_at,
        case when isfinite(s.started_at) and isfinite(s.created_at) then
            floor(extract(epoch from s.started_at) * 1000)::bigint
-           - greatest(s.dequeue_at, floor(extract(epoch from s.created_at) * 1000)::bigint) end
+           - greatest(s.dequeue_at, floor(extract(epoch from s.created_at) * 1000)::bigint) end,
+       coalesce(s.started_at, s.finished_at) > %(recent_at)s and s.dequeue_at <= %(recent)s
+       and s.created_at <= %(recent_at)s
 from generate_series(%(first)s::bigint, %(last)s::bigint, %(step)s::bigint) as g (id)
 cross join lateral (
     select a.id, a.queue, a.finished_at, a.started_at, a.created_at, a.dequeue_at
@@ -61,6 +66,8 @@ class Pulse:
 
     ended: list[float] = field(default_factory=lambda: [0.0] * BUCKETS)
     waits: list[list[int]] = field(default_factory=lambda: [[] for _ in range(BUCKETS)])
+    worked_off: float = 0.0
+    """Those that were ready before the last RECENT, and began within it."""
 
     @property
     def waited_ms(self) -> list[float | None]:
@@ -75,28 +82,36 @@ class Pulse:
     @property
     def a_minute(self) -> float:
         """Attempts that ended per minute, in the newest two spans of time."""
-        return sum(self.ended[-2:]) / (2 * BUCKET.total_seconds() / 60)
+        return sum(self.ended[-2:]) / (RECENT.total_seconds() / 60)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulses:
     queues: dict[str, Pulse]
-    is_exact: bool
+    step: int
+    """So many attempts stand behind each row of the sample."""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.step == 1
 
 
 def taken(now: dt.datetime, *, using: str) -> Pulses:
     since = now - WINDOW
     midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     day = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    asked: dict[str, Any] = {"day": day, "end": midnight + 2 * DAY, "since": since}
+    asked: dict[str, Any] = {
+        "day": day, "end": midnight + 2 * DAY, "since": since,
+        "recent_at": now - RECENT, "recent": to_epoch_ms(now - RECENT),
+    }  # fmt: skip
     [(first, last)] = queries.rows(ENDS, asked, using=using)
     if first is None:
-        return Pulses(queues={}, is_exact=True)
+        return Pulses(queues={}, step=1)
     for _ in range(2):  # narrows a day's rows to a ten-thousandth of them
         first = _closer(first, last, asked, using=using)
     step = max(1, -(-(last - first + 1) // SAMPLE))
     rows = queries.rows(ROWS, {**asked, "first": first, "last": last, "step": step}, using=using)
-    return Pulses(queues=_sorted(rows, step, since), is_exact=step == 1)
+    return Pulses(queues=_sorted(rows, step, since), step=step)
 
 
 def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
@@ -109,10 +124,11 @@ def _closer(first: int, last: int, asked: dict[str, Any], *, using: str) -> int:
 def _sorted(rows: Iterable[tuple[Any, ...]], step: int, since: dt.datetime) -> dict[str, Pulse]:
     found: dict[str, Pulse] = {}
     # Where ids are missing, several probes of the sample find the same row.
-    for _, queue, finished_at, waited_ms in {row[0]: row for row in rows}.values():
+    for _, queue, finished_at, waited_ms, is_worked_off in {row[0]: row for row in rows}.values():
         place = min(BUCKETS - 1, max(0, int((finished_at - since) / BUCKET)))
         pulse = found.setdefault(queue, Pulse())
         pulse.ended[place] += step
+        pulse.worked_off += step if is_worked_off else 0
         if waited_ms is not None:
             pulse.waits[place].append(max(0, waited_ms))
     return found

@@ -56,7 +56,7 @@ def test_a_backlog_says_for_how_long_it_will_last(noon: Clock, monkeypatch: pyte
     assert texts() == ["6 wait in bulk, the first for 40 min; none has ended in the last ten minutes."]
     pulse = Pulse()
     pulse.ended[-1] = 30
-    monkeypatch.setattr(throughput, "taken", lambda *_, **__: Pulses(queues={"bulk": pulse}, is_exact=True))
+    monkeypatch.setattr(throughput, "taken", lambda *_, **__: Pulses(queues={"bulk": pulse}, step=1))
     assert texts() == ["6 wait in bulk, the first for 40 min; 3.0 end a minute, so the last would wait 2 min more."]
 
 

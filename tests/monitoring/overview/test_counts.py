@@ -165,7 +165,8 @@ def test_an_estimate_keeps_order_and_magnitude_of_clustered_queues(
 def test_a_count_that_takes_too_long_is_given_up_and_the_page_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lay([("mail", 40)])
     monkeypatch.setattr(census, "SAMPLED_BLOCKS", 0)
-    monkeypatch.setattr(census, "ALL", f"{census.ALL} union all select 'slow', pg_sleep(60)::text::integer, 0, 0, 0, 0")
+    slow = f"{census.ALL} union all select 'slow', pg_sleep(60)::text::integer, 0, 0, 0, 0, 0, 0"
+    monkeypatch.setattr(census, "ALL", slow)
     monkeypatch.setattr(budget, "BUDGET_MS", 20)
     with overview.bounded("default"):
         settings = ("statement_timeout", "enable_seqscan", "enable_sort")
