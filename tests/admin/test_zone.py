@@ -41,7 +41,7 @@ def test_pages_with_times_name_the_zone_once(root: Visitor, rows: list[str]) -> 
 def test_it_is_the_zone_in_which_they_are_shown(root: Visitor, settings: Any) -> None:
     send()
     settings.TIME_ZONE = "Asia/Tokyo"
-    page = root.open(MESSAGES)
+    page = root.open_with_all_columns(MESSAGES)
     assert "time zone Asia/Tokyo" in page.root.text
     created_at = Message.objects.get().created_at.astimezone(ZoneInfo("Asia/Tokyo"))
     assert page.column("created at") == [f"{created_at:%Y-%m-%d %H:%M:%S}"]

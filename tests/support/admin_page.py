@@ -171,6 +171,11 @@ class Visitor:
     def open(self, url: str, **parameters: Any) -> Page:
         return Page(self.client.get(url, parameters, follow=True))
 
+    def open_with_all_columns(self, url: str) -> Page:
+        boxes = [box.attributes for box in self.open(url).root.all("input", name="columns")]
+        self.client.get(url, {"columns": [box["value"] for box in boxes]})
+        return self.open(url)
+
     def act(self, url: str, action: str, selected: Sequence[int | str], **more: object) -> Page:
         """Choose an action for some rows of a list, and see what comes."""
         data = {"action": action, "_selected_action": selected, "index": 0, "select_across": 0, **more}

@@ -260,6 +260,9 @@ class AttemptAdmin(ReadOnlyAdmin):
         filters.ChannelFilter,
         filters.ArgumentFilter,
     )
+    default_columns = (
+        "id", "message_link", "status", "task", "queue", "number", "finished_at", "took", "error",
+    )  # fmt: skip
     linked_by = ("message_id",)
     search_fields = ("id", "message_id", "task")
     search_help_text = gettext_lazy("The id of a message or of an attempt, or a part of a task's name.")
@@ -281,7 +284,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         ]
         return [*own, *super().get_urls()]
 
-    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+    def columns(self, request: HttpRequest) -> tuple[Any, ...]:
         error = ErrorColumns(ErrorTexts.of(request)).error
         return (
             "id", message_link, status, task, queue, number, finished_at, took,

@@ -83,6 +83,7 @@ class MessageAdmin(ReadOnlyAdmin):
         ("dequeue_at", filters.DequeueRangeFilter),
         ("created_at", filters.MomentRangeFilter),
     )
+    default_columns = ("id", "status", "task", "queue", "dequeue_at", "attempts", "error", "worker")
     search_fields = ("id", "task")
     search_help_text = gettext_lazy("The id of a message, or a part of a task's name.")
     actions = ("run_now", "postpone", "emit", "cancel")
@@ -100,7 +101,7 @@ class MessageAdmin(ReadOnlyAdmin):
         links = {"edit_url": ask_page.url_of(self, request)}
         return super().changelist_view(request, {**links, **(extra_context or {})})
 
-    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+    def columns(self, request: HttpRequest) -> tuple[Any, ...]:
         moment = now(request)
         shown = Columns(moment, Service.at(moment, using=alias()), ErrorTexts.of(request))
         return (

@@ -12,7 +12,7 @@ from django.core.paginator import InvalidPage
 from django.utils.text import capfirst
 from django.utils.translation import gettext
 
-from django_pgqueue.admin.parts import database, live
+from django_pgqueue.admin.parts import chosen_columns, database, live
 from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.download import CONTENT_TYPES, PARAMETER
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -32,6 +32,7 @@ class CappedChangeList(ChangeList):
     # The pagination.html of this package must match Django's own, which changed in 6.0.
     pages_are_a_list = django.VERSION >= (6, 0)
     notes: list[str]
+    columns: list[chosen_columns.Choice]
     paginator: CappedPaginator
     model_admin: Any
     has_order_of_its_own: bool
@@ -42,6 +43,8 @@ class CappedChangeList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
+        admin = self.model_admin
+        self.columns = chosen_columns.choices(admin, request, self.list_display) if admin.default_columns else []
         self.has_order_of_its_own = self.model_admin.get_ordering(request) != self.model_admin.ordering
         return super().get_queryset(request, exclude_parameters)
 

@@ -15,6 +15,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.html import strip_tags
 
+from django_pgqueue.admin.parts import chosen_columns
 from django_pgqueue.admin.parts.display import NOTHING
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ def every_row(found: CappedChangeList) -> Iterator[Any]:
 
 
 def name_of(column: Any) -> str:
-    name = column if isinstance(column, str) else column.__name__
+    name = chosen_columns.name_of(column)
     return NAMES.get(name, name)
 
 
 def value(admin: Any, row: Any, column: Any) -> Any:
-    name = column if isinstance(column, str) else column.__name__
+    name = chosen_columns.name_of(column)
     attribute = VALUES.get(name)
     if attribute in row.__dict__:
         known = row.__dict__[attribute]

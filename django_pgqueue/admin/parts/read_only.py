@@ -16,7 +16,7 @@ from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext, gettext_lazy
 from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin.parts import database, download, live, sidebar
+from django_pgqueue.admin.parts import chosen_columns, database, download, live, sidebar
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -49,11 +49,20 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Whether an open list refreshes its rows."""
     gone: ClassVar[Any] = gettext_lazy("gone")
     """The word for a row that an open list shows and the table has no more."""
+    default_columns: ClassVar[tuple[str, ...]] = ()
+    """Those of ``columns`` that a list shows until somebody chooses others.  Empty: nothing can be chosen."""
     linked_by: ClassVar[tuple[str, ...]] = ()
     """Columns by which links of other pages filter the list, besides its own filters and the primary key."""
 
     class Media:
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
+
+    def get_list_display(self, request: HttpRequest) -> Any:
+        return chosen_columns.shown(self, request) if self.default_columns else super().get_list_display(request)
+
+    def columns(self, request: HttpRequest) -> tuple[Any, ...]:
+        """Returns all columns that the list can show."""
+        return tuple(super().get_list_display(request))
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         def answer() -> HttpResponse:
@@ -63,6 +72,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             choices = {"databases": database.choices(request.path)}
             return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
 
+        if self.default_columns and chosen_columns.asked(request):
+            return chosen_columns.response(self, request)
         if live.asked(request):
             return live.response(self, request)
         whole = request.method == "GET" and not request.GET
