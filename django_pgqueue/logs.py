@@ -1,6 +1,7 @@
-"""Log lines as JSON, for programs that collect them.
+"""Log lines that say which job they belong to, as JSON or with a filter for any other formatter.
 
     LOGGING = {"formatters": {"json": {"()": "django_pgqueue.logs.JsonFormatter"}}, ...}
+    LOGGING = {"filters": {"job": {"()": "django_pgqueue.logs.JobFilter"}}, ...}
 
 or ``qworker --log-format json``.  The plain lines are ``event key=value``.  The formatter makes a field of each key and
 adds what else is known about the attempt.  No line has the content of a message.
@@ -13,17 +14,18 @@ import json
 import logging
 import re
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions import Error
-from django_pgqueue.tasks import sensitive
 from django_pgqueue.values.error import to_log
 
 if TYPE_CHECKING:
-    from django_pgqueue.conf import Options
+    from collections.abc import Iterator
 
+    from django_pgqueue.functions import Received
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -45,34 +47,76 @@ def in_a_line(text: str | None, longest: int = 300) -> str | None:
     return shown if len(text) <= longest else shown + "..."
 
 
-class WithoutSensitiveErrors(logging.Filter):
-    """Filter that takes the traceback of a sensitive task out of the line that Django logs for each failed task."""
+_message: ContextVar[Received | None] = ContextVar("pgqueue_message", default=None)
 
-    def __init__(self, settings: Options) -> None:
-        super().__init__()
-        self.settings = settings
+
+@contextmanager
+def job(message: Received) -> Iterator[None]:
+    """Names the job of the lines that are logged within, by this thread or coroutine and what it awaits."""
+    token = _message.set(message)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # a coroutine that was left unfinished is closed in another context
+            _message.reset(token)
+
+
+def job_of(record: logging.LogRecord | None = None) -> Received | None:
+    """Returns the message whose attempt a line is about, or else the one whose task runs here."""
+    facts = getattr(record, "pgqueue", None)
+    message: Received | None = facts.end.message if facts is not None else _message.get()
+    return message
+
+
+class JobFilter(logging.Filter):
+    """Filter that gives each record ``message_id``, ``task``, ``attempt`` and ``queue``, which are None outside of a
+    job, and all four as text in ``job``.  It lets every record pass.
+
+    It belongs to a handler: the filters of a logger do not see what its children log.  A record keeps attributes that
+    it has already.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        path = record.args[1] if isinstance(record.args, tuple) and len(record.args) > 1 else None
-        if record.exc_info and isinstance(path, str) and sensitive.hides_message(path, self.settings):
-            record.exc_info = record.exc_text = None
+        message = job_of(record)
+        if message is None:
+            found: dict[str, Any] = {"message_id": None, "task": None, "attempt": None, "queue": None, "job": ""}
+        else:
+            found = {
+                "message_id": message.id,
+                "task": in_a_line(message.task),
+                "attempt": message.attempt,
+                "queue": in_a_line(message.queue),
+            }
+            found["job"] = "id={message_id} task={task} attempt={attempt} queue={queue}".format_map(found)
+        for name, value in found.items():
+            if name not in vars(record):
+                setattr(record, name, value)
         return True
+
+
+def without_failures(record: logging.LogRecord) -> bool:
+    """Filter of Django's log in a worker, whose own line about a failed attempt has its traceback already."""
+    message = _message.get()
+    about = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return message is None or not record.exc_info or about != str(message.id)
 
 
 class JsonFormatter(logging.Formatter):
     """Formatter that writes one JSON object a line: time, level, logger, message, and all other known fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        message = record.getMessage()
         fields: dict[str, Any] = {
             "time": dt.datetime.fromtimestamp(record.created, dt.UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": message,
+            "message": record.getMessage(),
         }
         if record.name.partition(".")[0] == OURS:
             fields |= fields_of(record)
-        if record.exc_info and record.exc_info[0] is not None:
+        if (message := job_of(record)) is not None:
+            about = {"id": message.id, "task": message.task, "attempt": message.attempt, "queue": message.queue}
+            fields = {**about, **fields}
+        if record.exc_info and record.exc_info[0] is not None and "traceback" not in fields:
             error = Error.of(record.exc_info[1])
             fields |= {"error_class": error.error_class, "traceback": (error.traceback or "").rstrip("\n")}
         fields.setdefault("trace_id", current_trace())
@@ -116,6 +160,14 @@ def current_trace() -> str | None:
         return None
     context = opentelemetry.get_current_span().get_span_context()
     return f"{context.trace_id:032x}" if context.is_valid else None
+
+
+def own_scope() -> None:
+    """Keeps the tags and breadcrumbs of a job, where Sentry is in use, from the next one and from those beside it."""
+    sentry = sys.modules.get("sentry_sdk")
+    if sentry is not None:
+        with suppress(Exception):
+            sentry.Scope.set_isolation_scope(sentry.get_isolation_scope().fork())
 
 
 def log_trouble(what: str, error: BaseException) -> None:

@@ -40,7 +40,7 @@ class Error:
 
     @classmethod
     def _of_exception(cls, error: BaseException) -> Error:
-        path = _path_of(type(error))
+        path = path_of(type(error))
         message = _made(lambda: str(error), lambda why: f"{_name_of(type(error))} (its text is not available: {why})")
         message = message or _name_of(type(error))
         shown = bounded(message, MAX_TEXT_CHARS)
@@ -99,7 +99,7 @@ def _frames(error: BaseException, last_line: str) -> str:
     return f"Traceback (most recent call last):\n{lines}{last_line}\n"
 
 
-def _path_of(kind: type) -> str:
+def path_of(kind: type) -> str:
     module: Any = _of_type(kind, "__module__")
     name = _name_of(kind)
     path = f"{module}.{name}" if isinstance(module, str) else name

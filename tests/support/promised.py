@@ -18,6 +18,8 @@ django_pgqueue.tasks: Exponential PgQueueTask batch cron every task
 django_pgqueue.backend: Call PgQueueBackend enqueue_many
 # Code that was written for Celery.
 django_pgqueue.contrib.celery: shared_task
+# Events of Sentry.
+django_pgqueue.contrib.sentry: before_send
 # Durable tasks.
 django_pgqueue.durable: Decision DurableContext Suspension aemit decide emit
 # Raw messages.
@@ -33,7 +35,7 @@ django_pgqueue.exceptions: AttemptLost BudgetExceeded ChannelFull ChannelRelease
 django_pgqueue.models: Approval Arrival Attempt Binding Budget Channel Child Edit Ended Event Exchange Lane Message
     Overview QueueState ReportError ReportHour ReportQueue Rollup Schedule Step Worker
 # What settings, URLs and LOGGING name.
-django_pgqueue.logs: JsonFormatter
+django_pgqueue.logs: JobFilter JsonFormatter
 django_pgqueue.metrics.urls: urlpatterns
 django_pgqueue.routers: PgQueueRouter
 django_pgqueue.stand_ins: DummyBackend ImmediateBackend InlineBackend

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.conf import settings as django_settings
 from django.core.management.base import BaseCommand, CommandError
+from django.utils.log import AdminEmailHandler
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import pgqueue_backends
@@ -20,7 +21,7 @@ from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import can_fork, guarded
 from django_pgqueue.distribution import install_command
 from django_pgqueue.exceptions import OutdatedQueue
-from django_pgqueue.logs import JsonFormatter, WithoutSensitiveErrors
+from django_pgqueue.logs import JsonFormatter, without_failures
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.management.terminal.dry_run import explain
 from django_pgqueue.tasks import registry
@@ -36,9 +37,10 @@ if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from django.core.management.base import CommandParser
 
-    from django_pgqueue.conf import Options
     from django_pgqueue.worker.health.server import Exposed
 
 
@@ -117,7 +119,7 @@ class Command(BaseCommand):
         if not can_fork():
             refuse_what_needs_forks(options)
         reload = self._reload(options)
-        log_to_terminal(options, pgqueue_backends()[settings.backend].settings)
+        log_to_terminal(options)
         if options["verbosity"] > 0:
             self._doubt_queues(settings)
         try:
@@ -335,25 +337,61 @@ def seconds(option: str, value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def log_to_terminal(options: dict[str, Any], settings: Options) -> None:
-    """Logs one line for each job, unless the project's LOGGING configures it or -v 0 turns it off."""
+def log_to_terminal(options: dict[str, Any]) -> None:
+    """Logs one line for each job, unless the project's LOGGING configures it or -v 0 leaves only errors."""
     logger, verbosity = logging.getLogger("django_pgqueue"), options["verbosity"]
-    # Django's own lines for each start and end would repeat this, and cost as much as a job; its errors stay.
+    # LOGGING disables loggers that exist already, as these do if it names a formatter or filter of this package.
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] == logger.name:
+            logging.getLogger(name).disabled = False
+    # Django's own lines for each start and end would repeat this, and cost as much as a job.
     its = logging.getLogger(TASKS_LOGGER)
     if its.level == logging.NOTSET:
         its.setLevel(logging.WARNING)
-    its.addFilter(WithoutSensitiveErrors(settings))
+    its.addFilter(without_failures)
     if options["log_format"] == "json":
         log_as_json(logger)
-        # This package's lines have the traceback.  Error collectors still get Django's, before it would be printed.
         its.handlers, its.propagate = [logging.NullHandler()], False
+    elif not logger.hasHandlers():
+        stream = sys.stdout if verbosity else sys.stderr
+        logger.addHandler(LineHandler(stream, formatter(stream, options)))
+    mail_failures(logger)
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
-        return
-    if not logger.hasHandlers():
-        logger.addHandler(LineHandler(sys.stdout, formatter(sys.stdout, options)))
-    if logger.level == logging.NOTSET:
+    elif logger.level == logging.NOTSET:
         logger.setLevel(logging.DEBUG if verbosity > 2 else logging.INFO)
+
+
+def mail_failures(logger: logging.Logger) -> None:
+    """Lets the handlers of Django's lines mail failed attempts to ADMINS, unless the project's LOGGING does so."""
+    ours, django_s = reached_by(logger), reached_by(logging.getLogger(TASKS_LOGGER))
+    mails = [handler for handler in django_s if isinstance(handler, AdminEmailHandler)]
+    if mails and not any(isinstance(handler, (AdminEmailHandler, FailureMails)) for handler in ours):
+        logger.addHandler(FailureMails(mails))
+
+
+class FailureMails(logging.Handler):
+    """Handler of lines about failed attempts, and of no others: an error of the worker itself must not wait for a mail
+    server.
+    """
+
+    def __init__(self, mails: Sequence[logging.Handler]) -> None:
+        super().__init__(logging.ERROR)
+        self.mails = mails
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if hasattr(record, "pgqueue"):
+            for handler in self.mails:
+                if record.levelno >= handler.level:
+                    handler.handle(record)
+
+
+def reached_by(logger: logging.Logger | None) -> list[logging.Handler]:
+    found: list[logging.Handler] = []
+    while logger is not None:
+        found += logger.handlers
+        logger = logger.parent if logger.propagate else None
+    return found
 
 
 def log_as_json(logger: logging.Logger) -> None:

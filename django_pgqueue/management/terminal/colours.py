@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.termcolors import colorize
 
-from django_pgqueue.worker.record.lines import PLAIN
+from django_pgqueue.worker.record.lines import PLAIN, LineFormatter
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -28,7 +28,7 @@ OUTCOMES = {
 LEVELS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
 
 
-class Coloured(logging.Formatter):
+class Coloured(LineFormatter):
     """Colours the level and the first word of a line by the outcome."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -45,7 +45,7 @@ class Coloured(logging.Formatter):
 
 
 def formatter(stream: TextIO, options: dict[str, Any]) -> logging.Formatter:
-    return Coloured(PLAIN) if has_colours(stream, options) else logging.Formatter(PLAIN)
+    return Coloured(PLAIN) if has_colours(stream, options) else LineFormatter(PLAIN)
 
 
 def has_colours(stream: TextIO, options: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from django_pgqueue.logs import in_a_line
 
@@ -26,7 +26,16 @@ WRITE_EVERY_SECONDS = 0.1
 MAX_WAITING = 20_000
 """So many lines wait for a terminal that is slower than the jobs.  Then the slots wait too."""
 TIME = len("2026-11-24 21:00:00,123")
+MAX_TRACEBACK_LINE = 2_000
 PLAIN = "%(asctime)s %(levelname)-7s %(message)s"
+
+
+class LineFormatter(logging.Formatter):
+    """Indents tracebacks, whose text the task may have from anywhere, so that none of it looks like a line."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"    {in_a_line(line, MAX_TRACEBACK_LINE)}" for line in lines)
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
@@ -144,11 +153,9 @@ def line_handler(logger: logging.Logger) -> LineHandler | None:
     if not logger.isEnabledFor(logging.INFO):
         return None
     while at is not None:
-        found += at.handlers
+        found += [handler for handler in at.handlers if handler.level <= logging.INFO]
         if at is logger and at.filters:
             return None
         at = at.parent if at.propagate else None
     [handler] = found if len(found) == 1 else [None]
-    if not isinstance(handler, LineHandler) or handler.filters or handler.level > logging.INFO:
-        return None
-    return handler
+    return handler if isinstance(handler, LineHandler) and not handler.filters else None

@@ -7,10 +7,11 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.exceptions import TaskExpired
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.tasks.sensitive import HIDDEN
-from django_pgqueue.values.error import bounded
+from django_pgqueue.values.error import bounded, path_of
 from django_pgqueue.worker.record.lines import WRITE_EVERY_SECONDS, LineHandler, line_handler
 from django_pgqueue.worker.run.outcome import (
     Cancelled,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("django_pgqueue.worker")
 
-EXPIRED = "django_pgqueue.exceptions.TaskExpired"
+EXPIRED = path_of(TaskExpired)
 
 MAX_LINE_CHARS = 2_000
 """The length of an error's message in a log line.  The whole of it stands in the history."""
@@ -94,6 +95,8 @@ class EndLog:
             self._lines.succeeded(end)
         else:
             log_end(end, self.settings)
+        if isinstance(end.outcome, Failed):  # a retry may turn out to be the end
+            end.exception = None
 
 
 def log_end(end: EndedAttempt, settings: Options) -> None:
@@ -129,25 +132,25 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
                 extra=about,
             )  # fmt: skip
         case RolledBack(error):
-            logger.warning(
+            logging.getLogger(end.logger).warning(
                 "rolled back id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
                 message.id, task, message.attempt, run_ms,
                 in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
         case Retried(error, wait_seconds):
-            logger.warning(
+            logging.getLogger(end.logger).warning(
                 "retried id=%s task=%s attempt=%s ms=%.1f in_seconds=%.1f error=%s: %s",
                 message.id, task, message.attempt, run_ms, wait_seconds,
                 in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
                 extra=about,
             )  # fmt: skip
         case Failed(error):
-            logger.error(
+            logging.getLogger(end.logger).error(
                 "failed id=%s task=%s attempt=%s ms=%.1f error=%s: %s",
                 message.id, task, message.attempt, run_ms,
                 in_a_line(error.error_class), _in_one_line(error.message, hidden=hidden),
-                extra=about,
+                extra=about, exc_info=end.exception,
             )  # fmt: skip
 
 

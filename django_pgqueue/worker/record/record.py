@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
+from django_pgqueue.worker.record.log import LoggedFacts
 from django_pgqueue.worker.run.outcome import (
     Cancelled,
     Committed,
@@ -68,8 +71,7 @@ def record(
         if status is None:
             _log_lost(end.message.id, end.message.attempt)
         elif end.tell is not None and status in ("failed", "cancelled"):
-            _log_end(end, status)
-            announce(end.tell)
+            announce(partial(_tell_end, end, status, end.tell))
     if successes:
         otherwise |= dict.fromkeys(_record_successes(connection, successes, worker), "lost")
     return otherwise
@@ -127,9 +129,15 @@ def _log_lost(message_id: int, attempt: int) -> None:
     )
 
 
-def _log_end(end: EndedAttempt, status: str) -> None:
+def _tell_end(end: EndedAttempt, status: str, tell: Callable[[], None]) -> None:
     why = "a user asked it to stop" if status == "cancelled" else "it has no attempts left"
-    logger.warning(
+    error, is_failure = getattr(end.outcome, "error", None), status == "failed"
+    told = end if error is None or not is_failure else replace(end, outcome=Failed(error))
+    logging.getLogger(end.logger).log(
+        logging.ERROR if is_failure else logging.WARNING,
         "%s id=%s task=%s attempt=%s: the worker does not run it again, because %s",
         status, end.message.id, in_a_line(end.message.task), end.message.attempt, why,
+        extra={"pgqueue": LoggedFacts(told, hidden=end.exception is None)},
+        exc_info=end.exception if is_failure else None,
     )  # fmt: skip
+    tell()

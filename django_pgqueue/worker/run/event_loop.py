@@ -12,7 +12,7 @@ from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
-from django_pgqueue.logs import log_trouble
+from django_pgqueue.logs import log_trouble, own_scope
 from django_pgqueue.worker.run.connections import close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.run.cut_sessions import running
 from django_pgqueue.worker.run.watchdog import is_alive
@@ -136,6 +136,7 @@ class EventLoop:
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
         running.set(execution)
+        own_scope()
         self.slots.limits.begin_in(self, execution)
         with self.slots.marks.mark() as mark:
             mark.begin(message)

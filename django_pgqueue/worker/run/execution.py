@@ -26,10 +26,12 @@ from django_pgqueue.exceptions import (
     UnknownTask,
 )
 from django_pgqueue.functions import Error
+from django_pgqueue.logs import job
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.tasks.expires import require_unexpired
 from django_pgqueue.values import content, redaction, times
+from django_pgqueue.values.error import stand_in
 from django_pgqueue.worker.run import atomic, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.run.failure import is_a, outcome_of
@@ -123,10 +125,11 @@ class Execution:
 
     def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
-        if hide == redaction.is_redacting():
-            return self._run()
-        with redaction.redacted(hide):
-            return self._run()
+        with job(self.message):
+            if hide == redaction.is_redacting():
+                return self._run()
+            with redaction.redacted(hide):
+                return self._run()
 
     def _run(self) -> EndedAttempt:
         try:
@@ -145,7 +148,8 @@ class Execution:
             return self.ended(outcome, exception)
 
     async def arun(self) -> EndedAttempt:
-        with redaction.redacted(sensitive.hides_message(self.message.task, self.backend.settings)):
+        hide = sensitive.hides_message(self.message.task, self.backend.settings)
+        with job(self.message), redaction.redacted(hide):
             return await self._arun()
 
     async def _arun(self) -> EndedAttempt:
@@ -233,7 +237,16 @@ class Execution:
         tell = None
         if exception is not None and isinstance(outcome, (Retried, Deferred, RolledBack)):
             tell = partial(task_signals.send_delayed, self, exception)
-        return EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
+        end = EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
+        if exception is not None and isinstance(outcome, (Failed, Retried, RolledBack)):
+            self._show(end, exception, outcome.error)
+        return end
+
+    def _show(self, end: EndedAttempt, exception: BaseException, error: Error) -> None:
+        if not sensitive.hides_error(self.message.task, self.backend.settings):
+            end.exception = exception if error.printable else stand_in(error)
+        if self.task is not None:  # any name may stand in a row, and a logger is for ever
+            end.logger = f"{logger.name}.{self.message.task}"
 
     def _claim_end(self) -> bool:
         """Returns False if its time was up before: then receivers know of its end already."""
@@ -258,7 +271,8 @@ class Execution:
         """
         mine = copy.copy(self)
         mine.is_over, self.is_over = False, True
-        return mine._time_out(cut)  # noqa: SLF001
+        with job(self.message):
+            return mine._time_out(cut)  # noqa: SLF001
 
     def unended(self, seconds: float) -> EndedAttempt:
         """Returns the end of an attempt whose time is up, and whose backoff or receivers have not returned since."""
@@ -304,8 +318,11 @@ class Execution:
         self.finished_at = self.clock()
         described, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
         if max_attempts is None or attempt >= max_attempts:
-            return self.ended(Failed(described))
-        return self.ended(Retried(described, retry.DEFAULT.seconds(attempt=attempt)))
+            end = self.ended(Failed(described))
+        else:
+            end = self.ended(Retried(described, retry.DEFAULT.seconds(attempt=attempt)))
+        self._show(end, error, described)
+        return end
 
     # The call
 

@@ -100,3 +100,6 @@ class EndedAttempt:
     tell: Callable[[], None] | None = None
     """Sends the signal that the job has finished, if what is recorded turns out to be its end."""
     trace_id: str | None = None
+    exception: BaseException | None = None
+    """What failed, for the log.  None: nothing did, or the task is sensitive."""
+    logger: str = "django_pgqueue.worker"

@@ -9,6 +9,7 @@ from asgiref.sync import sync_to_async
 
 from django_pgqueue.backend import signals
 from django_pgqueue.compat import TaskResultStatus, task_finished
+from django_pgqueue.logs import job
 from django_pgqueue.tasks.context import Deferral
 from django_pgqueue.values.error import Unprintable, stand_in, to_log
 from django_pgqueue.worker.run.failure import asked_for, is_a
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 def send_delayed(execution: Execution, exception: BaseException) -> None:
     """Sends the signal of a job that should have gone on, and did not: its recorded end is final."""
     execution.finish(TaskResultStatus.FAILED)
-    if is_a(asked_for(exception), Deferral):
-        send(execution, task_finished)
-        return
-    try:
-        raise to_log(exception)  # noqa: TRY301 -- for sys.exc_info(), as it was when the attempt ended
-    except BaseException:  # noqa: BLE001
-        send(execution, task_finished)
+    with job(execution.message):
+        if is_a(asked_for(exception), Deferral):
+            send(execution, task_finished)
+            return
+        try:
+            raise to_log(exception)  # noqa: TRY301 -- for sys.exc_info(), as it was when the attempt ended
+        except BaseException:  # noqa: BLE001
+            send(execution, task_finished)
 
 
 def send(execution: Execution, signal: Signal, shown: Unprintable | None = None) -> None:

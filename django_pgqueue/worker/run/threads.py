@@ -12,12 +12,14 @@ from django.db import connections
 from django_pgqueue.backend.signal_cache import cache_receivers
 from django_pgqueue.backend.signals import NAMES
 from django_pgqueue.consumer.forks import forked_children_end_here
-from django_pgqueue.logs import log_trouble
+from django_pgqueue.logs import log_trouble, own_scope
 from django_pgqueue.worker.run.connections import close_idle_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.run.cut_sessions import Sessions, sessions_of_this_thread
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
+    from contextvars import Context
+
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.execution import Execution
     from django_pgqueue.worker.run.marks import Mark
@@ -149,8 +151,10 @@ class Threads:
         """Runs one message, which ends exactly once, whatever raises."""
         mark.begin(message)
         execution = slot.execution = self.slots.execution(message)
+        # A context of its own: what a task puts into context variables is not for the next one, but for its log line.
+        context = copy_context()
         try:
-            end = self._run(execution, slot)
+            end = self._run(execution, slot, context)
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
         try:
@@ -160,11 +164,11 @@ class Threads:
             slot.execution = None
             mark.end(message)
             if not slot.is_limited:
-                self.slots.ended(end)
-            elif not self.slots.limits.ended_in_time(execution, end):
+                context.run(self.slots.ended, end)
+            elif not context.run(self.slots.limits.ended_in_time, execution, end):
                 slot.is_replaced = True
 
-    def _run(self, execution: Execution, slot: Slot) -> EndedAttempt:
+    def _run(self, execution: Execution, slot: Slot, context: Context) -> EndedAttempt:
         slot.is_limited = False
         if slot.reconnects != self.slots.reconnects:
             slot.reconnects = self.slots.reconnects
@@ -172,9 +176,9 @@ class Threads:
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         slot.is_limited = self.slots.limits.begin_in(slot, execution)
-        # A context of its own: what a task puts into context variables is not for the next one.
+        context.run(own_scope)
         with forked_children_end_here:
-            return copy_context().run(execution.run)
+            return context.run(execution.run)
 
     def _next(self) -> Received | None:
         try:

@@ -28,10 +28,10 @@ def application(environ, start_response):
 """
 
 
-def recipe(first_line: str, words: str) -> str:
+def recipe(first_line: str, words: str, page: Path = RECIPES) -> str:
     """The block of the page that begins with this line and has these words in it."""
     [text] = [
-        block.text for block in blocks(RECIPES) if block.text.startswith(f"# {first_line}\n") and words in block.text
+        block.text for block in blocks(page) if block.text.startswith(f"# {first_line}\n") and words in block.text
     ]
     return text if django.VERSION >= (6, 0) else text.replace("from django.tasks.", "from django_tasks.")
 

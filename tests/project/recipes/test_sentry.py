@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytest.importorskip("sentry_sdk", reason="sentry-sdk is not installed")
 pytest.importorskip("structlog", reason="structlog is not installed")
 
-from tests.project.recipes.failing import fail, fail_once
+from tests.project.recipes.failing import ask_again, fail, fail_on, fail_once
 
 
 class Sentry:
@@ -73,37 +73,72 @@ def sentry() -> Iterator[Sentry]:
     thread.join()
 
 
+SETTINGS = recipe("settings.py", "sentry_sdk.init")
+FAILING = "tests.project.recipes.failing"
+LINES = """
+LOGGING = {
+    "version": 1,
+    "handlers": {"stdout": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}},
+    "root": {"handlers": ["stdout"], "level": "INFO"},
+}
+"""
+
+
 @pytest.mark.slow
-def test_a_job_that_failed_is_one_event_with_the_name_of_the_job(
+@pytest.mark.parametrize(
+    ("form", "settings"), [("text", ""), ("json", ""), ("text", LINES)], ids=["text", "JSON", "LOGGING"]
+)
+def test_a_failed_attempt_is_one_event_with_its_job(
+    start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry, form: str, settings: str
+) -> None:
+    """Threads, async tasks and two processes; each job has its own tags."""
+    variables = project(f"{SETTINGS}\n{settings}")
+    results = {f"{task.name} {n}": task.enqueue(f"{task.name} {n}") for task in (fail, fail_on) for n in range(6)}
+    worker = start("--threads", "3", "--processes", "2", "--log-format", form, SENTRY_DSN=sentry.dsn, **variables)
+    for result in results.values():
+        ended(result)
+    assert worker.stop() == 0  # what it has not sent yet, it sends at its end
+    wait_until(lambda: len(sentry.events) >= len(results), "the events have come")
+    assert len(sentry.events) == len(results)
+    assert {event["exception"]["values"][-1]["value"] for event in sentry.events} == set(results)
+    for event in sentry.events:
+        result = results[event["exception"]["values"][-1]["value"]]
+        path = result.task.module_path
+        assert event["exception"]["values"][-1]["type"] == "VoucherExpired"
+        assert event["transaction"] == path
+        assert event["tags"].items() >= {
+            "task": path, "queue": "default", "attempt": 1, "message_id": int(result.id),
+            "word": event["exception"]["values"][-1]["value"],
+        }.items()  # fmt: skip
+        assert event["fingerprint"] == [path, f"{FAILING}.VoucherExpired"]
+        assert event["logger"] == f"django_pgqueue.worker.{path}"
+
+
+@pytest.mark.slow
+def test_only_the_last_attempt_is_an_event(
     start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry
 ) -> None:
-    variables = project(recipe("settings.py", "sentry_sdk.init"), shop_sentry=recipe("shop/sentry.py", "name_the_job"))
-    worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **variables)
-    once = ended(fail_once.enqueue())
-    assert once.status == "SUCCESSFUL"
-    results = [ended(fail.enqueue("first")), ended(fail.enqueue("second"))]
-    assert worker.stop() == 0  # what it has not sent yet, it sends at its end
-    wait_until(lambda: len(sentry.events) >= 3, "the events have come")
-    logged, *failed = sentry.events
-    assert logged["logentry"]["message"] == "something else", "the attempt that was retried is no event"
-    assert logged["contexts"]["job"] == {"id": once.id, "attempt": 2}
-    assert [event["exception"]["values"][-1]["value"] for event in failed] == ["first", "second"], "each of them once"
-    assert len(sentry.events) == 3
-    for event, result in zip(failed, results, strict=True):
-        assert event["exception"]["values"][-1]["type"] == "VoucherExpired"
-        assert event["transaction"] == "tests.project.recipes.failing.fail"
-        assert event["contexts"]["job"]["id"] == result.id
-        assert event["tags"]["queue"] == "default"
+    once, asked = fail_once.enqueue(), ask_again.using(max_attempts=None).enqueue()
+    worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **project(SETTINGS))
+    assert ended(once).status == "SUCCESSFUL"
+    assert ended(asked).status == "FAILED"
+    assert worker.stop() == 0
+    wait_until(lambda: len(sentry.events) >= 2, "the events have come")
+    told = {event["tags"]["message_id"]: event for event in sentry.events}
+    assert len(sentry.events) == len(told) == 2
+    assert told[int(once.id)]["logentry"]["message"] == "something else", "what a task logs has its job, too"
+    assert told[int(once.id)]["tags"]["attempt"] == 2
+    assert "fingerprint" not in told[int(once.id)]
+    assert told[int(asked.id)]["exception"]["values"][-1]["type"] == "Retry"
 
 
 @pytest.mark.slow
 def test_a_job_that_could_not_be_run_is_an_event_too(
     start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry, session: Session
 ) -> None:
-    variables = project(recipe("settings.py", "sentry_sdk.init"), shop_sentry=recipe("shop/sentry.py", "name_the_job"))
     session.rows("select pgqueue_message_create('[]', p_task => 'tests.project.recipes.failing.fail')")
-    worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **variables)
+    worker = start("--threads", "1", SENTRY_DSN=sentry.dsn, **project(SETTINGS))
     worker.says("failed id=")
     assert worker.stop() == 0
     [event] = wait_until(lambda: sentry.events, "the event has come")
-    assert "InvalidContent" in event["logentry"]["formatted"]
+    assert event["exception"]["values"][-1]["type"] == "InvalidContent"
