@@ -103,6 +103,7 @@ def test_the_terminal_page_has_every_finding_with_its_severity() -> None:
         ("qenqueue", "bulk", "From the command line"),
         ("qpipeline", "pipeline", "Options"),
         ("qbind", "routing", "Declare and bind"),
+        ("qimport", "waiting-jobs", "Flags"),
         ("qstatus", "terminal", "qstatus"),
         ("qdoctor", "terminal", "qdoctor"),
         ("qworkers", "terminal", "qworkers"),
@@ -119,7 +120,8 @@ def test_a_page_has_every_flag_of_its_command(command: str, page: str, title: st
 
 def test_every_command_has_a_page() -> None:
     commands = {path.stem for path in (ROOT / "django_pgqueue" / "management" / "commands").glob("q*.py")}
-    assert commands == {"qworker", "qworkers", "qedit", "qenqueue", "qpipeline", "qbind", "qstatus", "qdoctor"}
+    named = "qworker qworkers qedit qenqueue qpipeline qbind qimport qstatus qdoctor"
+    assert commands == set(named.split())
 
 
 def test_the_comparison_links_what_was_read_of_each_system() -> None:

@@ -1,0 +1,1 @@
+"""A project that has five queues in one database."""
