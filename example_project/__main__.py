@@ -30,6 +30,7 @@ if __name__ == "__main__":
         sys.exit()
     bootstrap.enter("demo")
 
-    from example_project import demo
+    with bootstrap.until_interrupted():
+        from example_project import demo
 
-    sys.exit(demo.main(sys.argv[1:]))
+        sys.exit(demo.main(sys.argv[1:]))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from django_pgqueue.compat import InvalidTask
-from django_pgqueue.exceptions import TaskExpired
+from django_pgqueue.exceptions import InvalidContent, TaskExpired
+from django_pgqueue.values import redaction
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -60,14 +61,21 @@ def require_unexpired(message: Received, now: dt.datetime) -> None:
     """Raises TaskExpired if nobody has begun the message by its time.
 
     A message that is enqueued again from the history has been asked for anew: its old time does not count.  Headers
-    that somebody wrote by hand in another form raise ValueError or TypeError.
+    that somebody wrote by hand in another form raise InvalidContent.
     """
     if message.headers is None or message.attempt > 1 or "expires_" not in message.headers:
         return
-    until = expires_at(json.loads(message.headers), message.created_at)
+    headers = json.loads(message.headers)
+    try:
+        until = expires_at(headers, message.created_at)
+    except (TypeError, ValueError, OverflowError) as error:
+        text = (
+            f"The headers of message {message.id} do not say when it expires: {AFTER} is a number of microseconds, or "
+            f"{AT} a time in ISO 8601, not {redaction.quote(headers.get(AFTER, headers.get(AT)))}."
+        )
+        raise InvalidContent(text) from error
     if until is not None and now > until:
-        shown = until.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        text = f"Nobody began the message by {shown}, when it expired."
+        text = f"Nobody began the message by {until:%Y-%m-%d %H:%M:%S} UTC, when it expired."
         raise TaskExpired(text)
 
 
@@ -77,10 +85,10 @@ def expires_at(headers: Any, created_at: dt.datetime) -> dt.datetime | None:
         return None
     if AFTER in headers:
         try:
-            return created_at + dt.timedelta(microseconds=headers[AFTER])
+            return (created_at + dt.timedelta(microseconds=headers[AFTER])).astimezone(dt.UTC)
         except OverflowError:  # beyond the calendar
             return None
     if AT in headers:
         until = dt.datetime.fromisoformat(headers[AT])
-        return until if until.tzinfo is not None else until.replace(tzinfo=dt.UTC)
+        return until.replace(tzinfo=dt.UTC) if until.tzinfo is None else until.astimezone(dt.UTC)
     return None

@@ -11,8 +11,13 @@ Standard library only, and readable by an old Python 3 (see interpreter.py).
 """
 
 import sys
+from contextlib import contextmanager
 
 from example_project.development import interpreter, machine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C has ended."""
@@ -25,8 +30,15 @@ def enter(*names: str) -> None:
 
     The environment is `.venv` at the repository's root, or the folder that PGQUEUE_VENV names.
     """
-    try:
+    with until_interrupted():
         enter_or_stop(names)
+
+
+@contextmanager
+def until_interrupted() -> "Iterator[None]":
+    """End the program with a sentence, and not with a traceback, when Ctrl-C comes within."""
+    try:
+        yield
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped. The same command goes on where it was.\n")
         sys.exit(INTERRUPTED)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,6 +89,37 @@ def test_a_message_that_is_enqueued_again_does_not_keep_its_old_time(now: Clock)
 def test_a_wrong_time_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidTask, match=words):
         nothing.using(**options)
+
+
+@pytest.mark.parametrize(
+    ("headers", "quoted"),
+    [
+        ({"expires_us": "soon"}, "'soon'"),
+        ({"expires_us": [1]}, r"\[1\]"),
+        ({"expires_us": None}, "None"),
+        ({"expires_at": "tomorrow"}, "'tomorrow'"),
+        ({"expires_at": 7}, "7"),
+        ({"expires_at": "0001-01-01T00:00:00+23:00"}, "'0001-01-01T00:00:00"),
+        ({"expires_us": 1e300}, None),
+        (["expires_us"], None),
+    ],
+)
+def test_headers_that_sql_wrote_wrongly_are_an_error_that_says_so(now: Clock, headers: Any, quoted: str | None) -> None:
+    """Or have no meaning, as a list has none; no raw error of Python's."""
+    functions.enqueue(
+        connection,
+        functions.NewMessage(
+            content='{"args": [1, 2], "kwargs": {}}', task=nothing.module_path, headers=json.dumps(headers)
+        ),
+    )
+    now.advance(MINUTE)
+    drain()
+    attempt = Attempt.objects.get()
+    if quoted is None:
+        assert attempt.error_class in (None, "django_pgqueue.exceptions.TaskExpired")
+    else:
+        assert attempt.error_class == "django_pgqueue.exceptions.InvalidContent"
+        assert re.search(f"do not say when it expires: .* not {quoted}", attempt.error_message or "")
 
 
 def test_a_task_may_declare_it() -> None:

@@ -330,6 +330,27 @@ def test_ctrl_c_in_the_middle_of_an_install_ends_it_with_a_sentence(project: Pro
     assert json.loads(project.run("demo"))["active"]
 
 
+@pytest.mark.parametrize("arguments", [[], ["manage.py", "check"]])
+def test_ctrl_c_before_the_shop_begins_ends_it_with_a_sentence(arguments: list[str], tmp_path: Path) -> None:
+    """While it imports Django, which takes a moment on a cold disk."""
+    (tmp_path / "django").mkdir()
+    (tmp_path / "django" / "__init__.py").write_text("import time; print('importing', flush=True); time.sleep(60)")
+    process = subprocess.Popen(
+        [sys.executable, "example_project", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert said == "\nStopped. The same command goes on where it was.\n"
+
+
 @pytest.mark.parametrize("commands", ["true", "ip link set lo up && ip addr del 127.0.0.1/8 dev lo"])
 def test_a_machine_without_ipv4_loopback_is_told_so(commands: str, project: Project) -> None:
     """A namespace of its own has the loopback down; the second one has it up, without an address of IPv4."""
