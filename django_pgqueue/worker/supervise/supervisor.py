@@ -18,6 +18,7 @@ from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
 from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.exceptions import OutdatedQueue
+from django_pgqueue.logs import send_events
 from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
@@ -338,6 +339,7 @@ def work(
         return 70
     finally:
         end_children()
+        send_events()
         sys.stdout.flush()
         sys.stderr.flush()
 

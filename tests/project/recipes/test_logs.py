@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,8 +80,8 @@ def test_a_failure_is_one_line_with_its_traceback(
     assert worker.stop() == 0
     lines = worker.output.splitlines()
     mails = [line for line in lines if line.startswith("Subject: ")]
-    told = [line for line in lines if line[:4].isdigit() and "failed id=" in line]
-    assert [line.split("id=")[1].split()[0] for line in told if " ERROR " in line] == [failed.id, asked.id]
+    told = [match[1] for line in lines if (match := re.match(r"\d{4}-\S+ \S+ ERROR   failed id=(\d+) task=", line))]
+    assert told == [failed.id, asked.id]
     assert worker.output.count("    Traceback (most recent call last):") == 2
     assert f"{failed.id} path=" not in worker.output, "Django's line"
     # The log of the backport for Django 5.2 is not below "django", and so it has no such mails.
