@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,6 +11,8 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.utils import timezone
 
 from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild, id_of, outcome_of
@@ -25,7 +28,6 @@ from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable, Iterable
 
     from django_pgqueue.compat import AnyTask
@@ -138,12 +140,15 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     # Waits
 
     def sleep(self, name: str, duration: dt.timedelta) -> None:
-        """Suspends the task for ``duration``, counted from the first attempt that comes here."""
-        self._sleep(name, Wait(name=name, delay_ms=times.milliseconds(duration)))
+        """Suspends the task for ``duration``, counted from the first attempt that comes here.
+
+        Also one of 0 or less is a wait, which has ended when the next attempt begins.
+        """
+        self._sleep(name, Wait(name=name, delay_ms=_delay_ms(duration, "duration")))
 
     def sleep_until(self, name: str, when: dt.datetime) -> None:
         """Suspends the task until ``when``."""
-        self._sleep(name, Wait(name=name, until=times.not_before(when)))
+        self._sleep(name, Wait(name=name, until=_until(when)))
 
     def _sleep(self, name: str, wait: Wait) -> None:
         if self.steps.begin(name):
@@ -159,7 +164,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
         Returns None after ``timeout``, counted from the first attempt that comes here: no payload is None.
         """
-        delay_ms = None if timeout is None else times.milliseconds(timeout)
+        delay_ms = None if timeout is None else _delay_ms(timeout, "timeout")
         return self._wait(Wait(name=name, kind="event", event=event_name(name), delay_ms=delay_ms))
 
     def approval(self, name: str, to: str | None = None, show: Any = None) -> Decision:
@@ -274,6 +279,25 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     async def aspend(self, name: str, amount: float | Decimal, *, of: float | Decimal) -> Decimal:
         """The ``async`` variant of ``spend``."""
         return await sync_to_async(self.spend)(name, amount, of=of)
+
+
+def _delay_ms(value: Any, what: str) -> int:
+    if not isinstance(value, dt.timedelta):
+        message = f"{what} is {quote(value)}: it must be a timedelta, such as timedelta(minutes=5)."
+        raise InvalidStep(message)
+    return times.milliseconds(value)
+
+
+def _until(when: Any) -> int:
+    if not isinstance(when, dt.datetime):
+        message = f"when is {quote(when)}: it must be a datetime with a time zone."
+        raise InvalidStep(message)
+    if settings.USE_TZ and timezone.is_naive(when):
+        message = (
+            f"when is {when!r}, without a time zone: pass timezone.make_aware(...), or timezone.now() + a timedelta."
+        )
+        raise InvalidStep(message)
+    return times.not_before(when)
 
 
 def _decimal(value: Any, what: str) -> Decimal:

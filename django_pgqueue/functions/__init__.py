@@ -92,6 +92,7 @@ from django_pgqueue.functions.message import (
     message_request_cancel,
     message_reschedule,
     message_settle,
+    message_settling,
     quarantine_waits,
     transactions_writing,
 )

@@ -62,6 +62,14 @@ def message_settle(connection: Connection) -> int:
         return int(cursor.fetchone()[0])
 
 
+def message_settling(connection: Connection) -> tuple[int, int] | None:
+    """Returns what message_settle would go on with at once, as a mark that changes when it has; None: nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute("select count(*), max(id) from pgqueue_ended where look_at <= pgqueue_now()")
+        count, latest = cursor.fetchone()
+        return (count, latest) if count else None
+
+
 class Prospect(NamedTuple):
     """The answer to a consumer before a poll: what may still come if that finds nothing."""
 

@@ -70,7 +70,7 @@ def drain(
         ) or functions.quarantine_dequeue(
             connection, queues=queues, exclude_queues=(), lock_ms=tasks.settings.lock_ms, worker=WORKER
         )
-        if not claimed and functions.message_settle(connection):
+        if not claimed and _settle(connection):
             continue
         if not claimed and clock is not None and (wakes := functions.step_wakes_at(connection, queues)) is not None:
             if (moves := moves + 1) > MAX_MOVES:
@@ -92,6 +92,16 @@ def drain(
         record(connection, [end], worker=WORKER)
         finished.append(results.load(str(end.message.id), backend=tasks))
     return finished
+
+
+def _settle(connection: Any) -> bool:
+    """Whether a message need not wait for others any more.  One call looks at a part of those that it waits for."""
+    left = None
+    while not functions.message_settle(connection):
+        before, left = left, functions.message_settling(connection)
+        if left is None or left == before:  # others have locked it
+            return False
+    return True
 
 
 def backend_of(alias: str) -> PgQueueBackend:

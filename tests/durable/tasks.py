@@ -50,6 +50,11 @@ def double(number: int) -> int:
 
 
 @task
+def quiet(number: int) -> int:
+    return number
+
+
+@task
 def fail(text: str) -> None:
     raise Trouble(text)
 
@@ -144,3 +149,8 @@ async def in_a_block_of_another_thread(context: DurableContext) -> None:
 def run_code(context: DurableContext, name: str) -> Any:
     """Calls one of the test's functions with the context."""
     return CODE[name](context)
+
+
+@task(durable=True)
+async def arun_code(context: DurableContext, name: str) -> Any:
+    return await CODE[name](context)
