@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.proofs.models.protocols import claims, deaths, ends, events, floors, lanes, room, sleepers, turns
+from tests.proofs.models.protocols import claims, deaths, ends, events, floors, lanes, room, sleepers, steps, turns
 from tests.proofs.models.protocols.checker import explore
 
 IS_LONG = "PGQUEUE_MODEL_LONG" in os.environ
@@ -24,6 +24,7 @@ PROTOCOLS: dict[str, tuple[Any, Any, list[dict[str, int]]]] = {
     "floors": (floors.Floors, floors.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),
     "ends": (ends.Ends, ends.VARIANTS, [{"messages": 2}, *([{"messages": 3}] if IS_LONG else [])]),
     "events": (events.Events, events.VARIANTS, [{"messages": 3}]),
+    "steps": (steps.Steps, steps.VARIANTS, [{}]),
     "deaths": (deaths.Deaths, deaths.VARIANTS, [{"troubles": 2}, *([{"troubles": 3}] if IS_LONG else [])]),
     "turns": (turns.Turns, turns.VARIANTS, [{"messages": 3}, *([{"messages": 5}] if IS_LONG else [])]),
 }
