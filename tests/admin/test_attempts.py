@@ -84,6 +84,7 @@ def test_the_message_is_one_click_away_while_it_is_in_the_queue(root: Visitor, c
     link = root.open(ATTEMPTS).cells[0]["message"].one("a").attributes["href"]
     assert root.open(link).fields["status"].text == "ready"
     complete(claim()[0])
+    root.open_with_all_columns(ATTEMPTS)
     history = root.open(link)
     assert history.response.request["PATH_INFO"] == ATTEMPTS
     assert history.column("attempt") == ["2 of 5", "1 of 5"]

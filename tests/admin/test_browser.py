@@ -214,6 +214,23 @@ def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page
 
 
 @pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(
+    ("url", "text"), [(MESSAGES, "The courier's line is busy"), (ATTEMPTS, "The voucher TEA-2019")]
+)
+def test_a_list_fits_a_window_of_1440_pixels_with_the_error_in_it(page: browser.Page, url: str, text: str) -> None:
+    page.open(url)
+    page.shows(text)
+    page.save(f"admin-1440-{url.split('/')[-2]}", 1440)
+    viewport = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+    inside, whole = page.driver.execute_script(
+        "const list = document.querySelector('.results'); return [list.clientWidth, list.scrollWidth]"
+    )
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert whole <= inside
+
+
+@pytest.mark.usefixtures("queue")
 def test_the_buttons_stand_below_the_one_of_django(page: browser.Page) -> None:
     """Whose place is another one from Django 6.1 on."""
     page.driver.set_window_size(WIDE, 1000)

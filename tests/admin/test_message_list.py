@@ -77,7 +77,7 @@ def test_a_row_shows_the_main_columns(root: Visitor, clock: Clock) -> None:
 def test_a_raw_message_is_marked_and_needs_no_worker(root: Visitor, db: None) -> None:
     """Its consumers do not sign in."""
     send(task=None, max_attempts=None, queue="mail")
-    [row] = root.open(MESSAGES).rows
+    [row] = root.open_with_all_columns(MESSAGES).rows
     assert (row["task"], row["attempt"], row["queue"]) == ("raw message", "0", "mail")
 
 

@@ -60,7 +60,7 @@ def test_the_page_names_the_quarantine(root: Visitor, clock: Clock) -> None:
         "It is quarantined: its last worker died while it ran. "
         "A worker takes it alone, so that it can harm no other job."
     )
-    [row] = root.open(MESSAGES).rows
+    [row] = root.open_with_all_columns(MESSAGES).rows
     assert row["status"] == "scheduled quarantined"
     assert row["attempt"] == "1 of 6, 1 of 20 lost"
 

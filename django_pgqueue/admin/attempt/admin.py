@@ -261,7 +261,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         filters.ArgumentFilter,
     )
     default_columns = (
-        "id", "message_link", "status", "task", "queue", "number", "finished_at", "took", "error",
+        "id", "message_link", "status", "task", "error", "queue", "finished_at", "took",
     )  # fmt: skip
     linked_by = ("message_id",)
     search_fields = ("id", "message_id", "task")
@@ -287,8 +287,8 @@ class AttemptAdmin(ReadOnlyAdmin):
     def columns(self, request: HttpRequest) -> tuple[Any, ...]:
         error = ErrorColumns(ErrorTexts.of(request)).error
         return (
-            "id", message_link, status, task, queue, number, finished_at, took,
-            error, waited, started_at, worker, channel,
+            "id", message_link, status, task, error, queue, number,
+            finished_at, took, waited, started_at, worker, channel,
         )  # fmt: skip
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

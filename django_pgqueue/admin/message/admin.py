@@ -83,7 +83,7 @@ class MessageAdmin(ReadOnlyAdmin):
         ("dequeue_at", filters.DequeueRangeFilter),
         ("created_at", filters.MomentRangeFilter),
     )
-    default_columns = ("id", "status", "task", "queue", "dequeue_at", "attempts", "error", "worker")
+    default_columns = ("id", "status", "task", "error", "queue", "dequeue_at")
     search_fields = ("id", "task")
     search_help_text = gettext_lazy("The id of a message, or a part of a task's name.")
     actions = ("run_now", "postpone", "emit", "cancel")
@@ -108,11 +108,11 @@ class MessageAdmin(ReadOnlyAdmin):
             "id",
             shown.status,
             shown.task,
+            shown.error,
             shown.queue,
             shown.dequeue_at,
             "priority",
             shown.attempts,
-            shown.error,
             shown.worker,
             shown.channel,
             shown.created_at,
