@@ -50,7 +50,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_
 
 OVERVIEW = "/admin/django_pgqueue/overview/"
 HOUR_MS = 3_600_000
-NARROW, WIDE = 400, 1600
+NARROW, WIDE = 390, 1440
 
 chromium = browser.chromium
 under_way: list[str] = []
@@ -174,6 +174,7 @@ def looked_at(page: browser.Page, name: str) -> None:
     page.save(f"admin-{name}", WIDE)
     page.save(f"admin-{name}-dark", WIDE, dark=True)
     page.save(f"admin-{name}-narrow", NARROW)
+    page.save(f"admin-{name}-narrow-dark", NARROW, dark=True)
 
 
 @pytest.mark.usefixtures("settled_by_people")
