@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection
 
+from django_pgqueue import control
 from django_pgqueue.durable import emit
 from django_pgqueue.models import Message, Step
-from tests.support.site.tasks import hold_between_steps, wait_for_word
+from tests.support.site.tasks import hold_between_steps, hold_between_steps_on, wait_for_word
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
 
@@ -66,3 +67,38 @@ def test_an_event_wakes_a_task_that_waits_while_all_workers_sleep(start: Start, 
         emit(f"word {number}", number)
     assert [ended(result).return_value for result in results] == [0, 1, 2]
     assert statuses(results[0]) == ["suspended", "succeeded"]
+
+
+def test_an_atomic_step_of_an_async_task_is_done_once_through_a_timeout(start: Start, diary: Diary) -> None:
+    result = hold_between_steps_on.enqueue("x")
+    start()
+    started(diary, "x held")
+    for attempt in range(2, 6):  # the thread of the first one may hold up a second one
+        diary.allow(f"x held-{attempt}")
+    wait_until(lambda: statuses(result), "the timeout has ended it")
+    diary.allow("x held-1")
+    assert ended(result).return_value == ["x before", "x held"]
+    assert words() == ["x before", "x held"]
+    assert diary.words().count("x before") == 1
+
+
+@pytest.mark.parametrize("end", ["cancel", "shutdown"])
+def test_an_atomic_step_of_an_async_task_that_is_stopped_has_happened_with_its_record_or_not(
+    start: Start, diary: Diary, end: str
+) -> None:
+    result = hold_between_steps_on.enqueue("x")
+    first = start("--grace-seconds", "1", *SHORT_LOCK)
+    started(diary, "x held")
+    if end == "cancel":
+        control.cancel(result)
+    else:
+        first.send(signal.SIGTERM)
+        start(*SHORT_LOCK)
+    for attempt in range(1, 6):
+        diary.allow(f"x held-{attempt}")
+    ended(result)
+    held = Step.objects.filter(message_id=int(result.id), name="held", status="done").count()
+    assert held == words().count("x held") <= 1
+    assert words().count("x before") == 1
+    if end == "shutdown":
+        assert result.return_value == ["x before", "x held"]

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from contextvars import ContextVar
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -322,3 +323,20 @@ def note_step(word: str, attempt: int, waits: bool = False) -> str:  # noqa: FBT
 def wait_for_word(context: DurableContext, event: str) -> object:
     """Waits for an event without an end."""
     return context.wait_for_event(event)
+
+
+@task(durable=True, timeout=2, max_attempts=5, backoff=lambda *_: 0.0)
+async def hold_between_steps_on(context: DurableContext, word: str) -> list[str]:
+    """As ``hold_between_steps``, in an event loop: the held step is atomic, in a thread that cannot be cancelled."""
+    before = await context.astep("before", note_step, f"{word} before", context.attempt, atomic=True)
+    held = await context.astep("held", write_and_wait, f"{word} held", context.attempt, atomic=True)
+    await context.asleep("nap", timedelta(0))
+    return [before, held]
+
+
+def write_and_wait(word: str, attempt: int) -> str:
+    write_row.func(word)
+    diary = Diary.of_this_process()
+    diary.write(word, attempt=attempt)
+    diary.wait_for(f"{word}-{attempt}")
+    return word
