@@ -40,7 +40,7 @@ def work() -> None:
 class Peer(AsyncAdapter):
     configuration = f"Worker(concurrency={SLOTS}, poll_interval=0.05); enqueue_many of {BATCH}"
 
-    async def open(self) -> None:
+    async def open(self) -> None:  # type: ignore[override]
         self.client = await Client.connect(DATABASE_URL)
 
     def install(self) -> None:
