@@ -133,6 +133,7 @@ $$;
 -- Durable.  The steps of a durable task are recorded, and it is suspended while it waits: for a time, an event, a decision
 -- or its children.
 \ir step/pgqueue_step_record.sql
+\ir step/pgqueue_step_record_many.sql
 \ir step/pgqueue_step_load.sql
 \ir step/pgqueue_step_result.sql
 \ir step/pgqueue_step_partition.sql

@@ -95,6 +95,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_defer', 'consumer', false, null),
     ('pgqueue_message_fail', 'consumer', false, null),
     ('pgqueue_step_record', 'consumer', false, null),
+    ('pgqueue_step_record_many', 'consumer', false, null),
     ('pgqueue_step_load', 'consumer', false, null),
     ('pgqueue_step_result', 'consumer', false, null),
     ('pgqueue_step_maintain', 'consumer', true, null),

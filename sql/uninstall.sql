@@ -40,6 +40,7 @@ drop function if exists pgqueue_step_enqueue(bigint, text, text);
 drop function if exists pgqueue_step_partition(date);
 drop function if exists pgqueue_step_result(bigint, timestamptz, text);
 drop function if exists pgqueue_step_load(bigint, timestamptz, integer);
+drop function if exists pgqueue_step_record_many(bigint[], integer[], text[], text[], jsonb[], text[], text[], timestamptz[]);
 drop function if exists pgqueue_step_record(bigint, integer, text, jsonb, text, text, text, text, timestamptz);
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
 drop function if exists pgqueue_binding_delete(text, text, text, text, text);

@@ -12,10 +12,11 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.durable import recorder
 from django_pgqueue.durable.children import EnqueuedChild
 from django_pgqueue.durable.suspension import Suspension
 from django_pgqueue.exceptions import AttemptLost, InvalidStep
-from django_pgqueue.functions import Error
+from django_pgqueue.functions import Error, NewStep
 from django_pgqueue.values import content, names
 
 if TYPE_CHECKING:
@@ -186,6 +187,17 @@ class Steps:
             raise self.lost()
         return child_id
 
+    def record_together(
+        self, name: str, result: str | None, *, status: str = "done", started_at: dt.datetime | None = None
+    ) -> None:
+        """Records a step in a transaction of its own, which it shares with steps of other jobs of this process."""
+        message = self.message
+        if message.worker is not None and not self.connection.in_atomic_block:
+            step = NewStep(message.id, message.attempt, message.worker, name, result, "step", status, started_at)
+            if recorder.of(self.database).record(self.connection, step):
+                return
+        self.record(name, result, kind="step", status=status, started_at=started_at)
+
     def record(
         self, name: str, result: str | None, *, kind: str, status: str = "done", started_at: dt.datetime | None = None
     ) -> None:
@@ -264,12 +276,12 @@ class Steps:
     def _begun(self, name: str, *, is_manual: bool) -> dt.datetime:
         started_at = self.clock()
         if is_manual:
-            self.record(name, None, kind="step", status="began", started_at=started_at)
+            self.record_together(name, None, status="began", started_at=started_at)
         return started_at
 
     def _done(self, name: str, value: Any, started_at: dt.datetime) -> Any:
         normal, text = self._normal(name, value)
-        self.record(name, text, kind="step", started_at=started_at)
+        self.record_together(name, text, started_at=started_at)
         return normal
 
     def _normal(self, name: str, value: Any) -> tuple[Any, str | None]:

@@ -113,6 +113,7 @@ from django_pgqueue.functions.schedule import (
 )
 from django_pgqueue.functions.steps import (
     ChildOutcome,
+    NewStep,
     Spent,
     StepRecord,
     Wait,
@@ -128,6 +129,7 @@ from django_pgqueue.functions.steps import (
     step_load,
     step_maintain,
     step_record,
+    step_record_many,
     step_result,
     step_wakes_at,
 )

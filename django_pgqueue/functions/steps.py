@@ -51,6 +51,36 @@ def step_record(
         return bool(cursor.fetchone()[0])
 
 
+class NewStep(NamedTuple):
+    """A step that is done, or has begun, and is to be recorded."""
+
+    message_id: int
+    attempt: int
+    worker: str
+    name: str
+    result: str | None
+    kind: str
+    status: str
+    started_at: dt.datetime | None
+
+
+RECORD_MANY = """
+select pgqueue_step_record_many(
+    %s::bigint[], %s::integer[], %s::text[], %s::text[], %s::text[]::jsonb[], %s::text[], %s::text[],
+    %s::timestamptz[])
+"""
+
+
+def step_record_many(connection: Connection, steps: Sequence[NewStep]) -> set[int]:
+    """Records steps of several messages.  Returns the places of those that were recorded.
+
+    The others lost their attempt, or somebody has locked their message: record them alone.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(RECORD_MANY, [list(column) for column in zip(*steps, strict=True)])
+        return {place - 1 for (place,) in cursor.fetchall()}
+
+
 LOAD = """
 select s.p_name, s.p_kind, s.p_status, s.p_attempt, s.p_until, s.p_is_large, s.p_result::text
 from pgqueue_step_load(%s::bigint, %s::timestamptz) as s

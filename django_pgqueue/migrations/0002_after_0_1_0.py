@@ -491,6 +491,7 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_event_arrive", since="0.1.0"),
         ReplaceFunction("pgqueue_child_keep", since="0.1.0"),
         ReplaceFunction("pgqueue_step_record", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_record_many", since="0.1.0"),
         ReplaceFunction("pgqueue_step_load", since="0.1.0"),
         ReplaceFunction("pgqueue_step_result", since="0.1.0"),
         ReplaceFunction("pgqueue_step_partition", since="0.1.0"),

@@ -775,6 +775,9 @@ class Machine(RuleBasedStateMachine):
         if not ids:
             return
         message_id = ids[pick % len(ids)]
+        seen = self.queue.messages.get(who, message_id)
+        if seen is not None and seen.alone_at is not None:
+            task = task or "t"  # a raw message in quarantine: only a hand can make one, and nobody takes it
         values: dict[str, Any] = {
             "channel": channel, "queue": queue, "priority": priority, "task": task,
             "dequeue_at": self.queue.now + (delay or 0),

@@ -35,6 +35,12 @@ IN_SQL = {
         "where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())",
         "where m.id = p_id",
     ),
+    # The same, where steps of several jobs are recorded at once.
+    "steps-fence": (
+        "pgqueue_step_record_many",
+        "join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker",
+        "join held h on h.id = a.id",
+    ),
     # Nobody looks once more for an event that was emitted while its waiter was written.
     "event-look": (
         "pgqueue_message_suspend",

@@ -55,6 +55,28 @@ def test_a_name_that_is_too_long_is_refused(session: Session, name: str) -> None
         session.value("pgqueue_step_record", **token(session.take(tasks=True)), name=name)
 
 
+# pgqueue_step_record_many: the same for several, without waiting
+
+
+def test_many_are_recorded_at_once_and_the_places_returned(connect: Connect) -> None:
+    worker, other = connect(), connect(autocommit=False)
+    for _ in range(4):
+        worker.create(task="t")
+    taken = [worker.take(tasks=True) for _ in range(4)]
+    ids, workers = [row.id for row in taken], [row.worker for row in taken]
+    other.rows("select from pgqueue_message where id = %s for update", [ids[1]])
+    places = worker.column(
+        "select pgqueue_step_record_many(%s, %s, %s, %s, %s::text[]::jsonb[], %s, %s, %s::timestamptz[])",
+        [
+            [*ids, 0], [1, 1, 2, 1, 1], [*workers, "w"], ["a", "b", "c", "d", "e"],
+            ["1", None, None, None, None], ["step"] * 5, ["done"] * 3 + ["began", "done"], [None] * 5,
+        ],
+    )  # fmt: skip
+    assert sorted(places) == [1, 4], "the second is locked, the third has another attempt, the fifth does not exist"
+    rows = worker.rows("select message_id, name, status, attempt, result from pgqueue_step order by name")
+    assert [tuple(row) for row in rows] == [(ids[0], "a", "done", 1, 1), (ids[3], "d", "began", 1, None)]
+
+
 # pgqueue_step_load: the records of one message
 # pgqueue_step_result: one of its results
 

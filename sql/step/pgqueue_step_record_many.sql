@@ -1,0 +1,41 @@
+create or replace function pgqueue_step_record_many(
+    p_ids bigint[],
+    p_attempts integer[],
+    p_workers text[],
+    p_names text[],
+    p_results jsonb[],
+    p_kinds text[],
+    p_statuses text[],
+    p_started_at timestamptz[]
+) returns setof integer
+language sql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+    -- Records steps of several messages in one transaction, as pgqueue_step_record records one.  Returns the places
+    -- (from 1) of those that were recorded.  The others may have lost their attempt, or somebody else has locked their
+    -- message: pgqueue_step_record says which, and waits.  This function waits for nobody, so that one message does not
+    -- hold up the others.
+    -- Locks rows of pgqueue_message for key share; writes pgqueue_step.
+    with asked as materialized (
+        select a.*
+        from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
+             with ordinality as a (id, attempt, worker, name, result, kind, status, started_at, place)
+    ),
+    held as (
+        select m.id, m.attempt, m.worker from pgqueue_message m
+        where m.id = any (p_ids)
+        for key share skip locked
+    ),
+    recorded as (
+        insert into pgqueue_step (
+            message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
+        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name, a.result
+        from asked a join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
+             cross join pgqueue_clock() as c (now)
+        returning message_id, name, status
+    )
+    select a.place::integer from asked a join recorded r on r.message_id = a.id and r.name = a.name and r.status = a.status
+$$;
