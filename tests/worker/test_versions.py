@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from django_pgqueue.functions import Line
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.claim.versions import Versions
 from tests.support.site.tasks import hold, nothing, write
 from tests.support.waiting import wait_until
@@ -26,7 +26,10 @@ GREET = SimpleNamespace(module_path=f"{SHOP}.greet")
 
 
 def run(start: Start, version: str | None, *arguments: str, **parameters: Any) -> Any:
-    return start(*(arguments or ("--threads", "2")), options={"VERSION": version}, **parameters)
+    worker = start(*(arguments or ("--threads", "2")), options={"VERSION": version}, **parameters)
+    if version is not None:  # recorded after its row, and others read it once a second
+        wait_until(lambda: Worker.objects.filter(pk=worker.id, version=version).exists(), "it has said its version")
+    return worker
 
 
 def set_version(settings: Any, version: str) -> None:
