@@ -5005,11 +5005,21 @@ declare
     v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
     v_until bigint := coalesce(p_until, 9223372036854775807);
-    v_ids bigint[];
+    v_ids bigint[] := array(
+        select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
 begin
     if p_id = any (p_after_ids) then
         raise exception 'message % would wait for itself', p_id
             using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
+    end if;
+    if p_kind = 'approval' and p_name is null then
+        raise exception 'message % would wait for an approval without a name, which nobody can decide', p_id
+            using errcode = 'invalid_parameter_value', hint = 'Name it with p_name.';
+    end if;
+    if p_until is null and p_event is null and v_ids = '{}' then
+        raise exception 'message % would wait for nothing, and so for ever', p_id
+            using errcode = 'invalid_parameter_value',
+                  hint = 'Give p_until, p_event or p_after_ids; p_until => pgqueue_now() makes it ready at once.';
     end if;
     p_name := coalesce(p_name, p_event);
     select m.* into v_message
@@ -5041,7 +5051,6 @@ begin
             on conflict do nothing;
         end if;
     end if;
-    v_ids := array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
     update pgqueue_message m
     set unlock_at = null, locked_at = null, worker = null, progress = null,
         dequeue_at = v_until, in_line = v_until <= v_now,

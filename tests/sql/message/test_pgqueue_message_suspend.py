@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.support.sessions import NOON, token
@@ -36,7 +37,23 @@ def test_a_late_worker_suspends_nothing(session: Session) -> None:
     session.create(task="t")
     held = session.take(tasks=True)
     session.value("pgqueue_message_defer", **token(held))
-    assert session.value("pgqueue_message_suspend", **token(held)) is None
+    assert session.value("pgqueue_message_suspend", **token(held), until=NOON) is None
+
+
+@pytest.mark.parametrize("wait", [{}, {"name": "nap"}, {"after_ids": []}, {"name": "nap", "after_ids": [None]}])
+def test_a_wait_for_nothing_is_refused(session: Session, wait: dict[str, Any]) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="would wait for nothing") as error:
+        session.value("pgqueue_message_suspend", **token(held), **wait)
+    assert "p_until, p_event or p_after_ids" in str(error.value.diag.message_hint)
+
+
+def test_an_approval_without_a_name_is_refused(session: Session) -> None:
+    session.create(task="t")
+    held = session.take(tasks=True)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="an approval without a name"):
+        session.value("pgqueue_message_suspend", **token(held), kind="approval", event="e")
 
 
 def test_a_message_that_was_asked_to_stop_is_cancelled_instead(session: Session) -> None:
