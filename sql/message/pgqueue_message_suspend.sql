@@ -40,9 +40,9 @@ declare
     v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
     v_until bigint := coalesce(p_until, 9223372036854775807);
-    v_ids bigint[] := array(
-        select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
+    v_ids bigint[];
 begin
+    v_ids := array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
     if p_id = any (p_after_ids) then
         raise exception 'message % would wait for itself', p_id
             using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
