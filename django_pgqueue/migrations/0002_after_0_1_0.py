@@ -505,4 +505,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_budget_spend", since="0.1.0"),
         ReplaceFunction("pgqueue_step_enqueue", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_order", since="0.1.0"),
+        ReplaceFunction("pgqueue_lane_arm", since="0.1.0"),
     ]

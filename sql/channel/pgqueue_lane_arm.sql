@@ -53,20 +53,28 @@ begin
         select from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
         where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
     ) then
-        -- New lanes.  Only the holder of the channel's advisory lock makes rows, so none waits for a row being made.
-        insert into pgqueue_channel (name)
-        select n.name from (
-            select distinct u.channel from unnest(v_channels) as u (channel)
-            where (select true from pgqueue_channel c where c.name = u.channel) is null
-        ) as n (name)
-        where pgqueue_advisory_lock('channel ' || n.name)
-        on conflict do nothing;
-        insert into pgqueue_lane (channel, queue, raw)
-        select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
-        where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
-          and (select true from pgqueue_channel c where c.name = u.channel)
-          and pgqueue_advisory_lock('channel ' || u.channel)
-        on conflict do nothing;
+        -- New lanes.  The holder of a channel's advisory lock makes its rows, and the others go on without them.  A session
+        -- may insert a row without that lock (pgqueue_channel_set after a wait), so the wait for it is short.
+        begin
+            perform set_config('lock_timeout', '10ms', true);
+            insert into pgqueue_channel (name)
+            select n.name from (
+                select distinct u.channel from unnest(v_channels) as u (channel)
+                where (select true from pgqueue_channel c where c.name = u.channel) is null
+            ) as n (name)
+            where pgqueue_advisory_lock('channel ' || n.name)
+            on conflict do nothing;
+            insert into pgqueue_lane (channel, queue, raw)
+            select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
+            where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+              and (select true from pgqueue_channel c where c.name = u.channel)
+              and pgqueue_advisory_lock('channel ' || u.channel)
+            on conflict do nothing;
+            perform set_config('lock_timeout', v_lock_timeout, true);
+        exception
+            when lock_not_available then  -- the setting is rolled back
+                null;
+        end;
         -- The holder of that lock may be a login without rights to the queue: then no session makes those rows,
         -- and this one need not wait; else the wait is short.  In random order, so that no lane blocks the others.
         for v_lane in

@@ -49,6 +49,30 @@ def test_enqueues_into_one_channel_do_not_wait_for_each_other(connect: Connect) 
     assert sorted(left) == ["first", "first again", "second"]
 
 
+def test_a_dequeue_does_not_wait_for_a_channel_that_was_set_without_its_lock(connect: Connect) -> None:
+    """Who sets a channel waits a second for the lock of its name, and then inserts its row without that lock."""
+    stranger, setter, consumer = connect(autocommit=False), connect(autocommit=False), connect()
+    stranger.call("pgqueue_advisory_lock", what="channel acme")
+    setter.call("pgqueue_channel_set", name="acme", max_concurrency=1)
+    stranger.commit()
+    consumer.create("first", channel="acme")
+    consumer.create("other", channel="other")
+    consumer.rows("set lock_timeout = '1s'")
+    taken: list[str] = []
+
+    def took(content: str) -> bool:
+        for message in consumer.dequeue(10):
+            taken.append(message.content)
+            consumer.call("pgqueue_message_complete", **token(message))
+        return content in taken
+
+    eventually(lambda: took("other"))
+    assert taken == ["other"]
+    assert consumer.one("show lock_timeout") == "1s"
+    setter.commit()
+    eventually(lambda: took("first"))
+
+
 def test_an_uncommitted_end_blocks_neither_dequeues_nor_other_ends(connect: Connect) -> None:
     """So an atomic task, which ends in its own transaction, holds up nobody of its tenant."""
     set_channel(connect(), max_concurrency=3)
