@@ -38,7 +38,8 @@ class Peer(Adapter):
     def install(self) -> None:
         """Its package brings no SQL: the variable names the file of its repository."""
         if SQL not in os.environ:
-            raise NotImplementedError
+            message = f"set {SQL} to the path of its absurd.sql"
+            raise SystemExit(message)
         with psycopg.connect(DATABASE_URL, autocommit=True) as connection:
             connection.execute(Path(os.environ[SQL]).read_bytes())
             connection.execute("select absurd.create_queue('default')")

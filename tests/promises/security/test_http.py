@@ -42,7 +42,7 @@ KINDS = [
     "who may do everything but see content",
     "a superuser",
 ]
-ROUNDS = 4
+ROUNDS = 2
 """So many hostile requests to each page by each kind of person, and always the same."""
 SECONDS = float(os.environ.get("PGQUEUE_FUZZ_SECONDS", "0"))
 """Others each time, for so long: 3600 is an hour for all kinds of people together."""
