@@ -124,7 +124,7 @@ class StepNotRepeated(PgQueueError):
 
 
 class ChildFailed(PgQueueError):
-    """A child of a durable task did not succeed."""
+    """A child of a durable task, or another job whose result was wanted, did not succeed."""
 
     def __init__(
         self,

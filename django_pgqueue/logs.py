@@ -15,11 +15,10 @@ import logging
 import re
 import sys
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.functions import Error
+from django_pgqueue.functions import Error, running
 from django_pgqueue.values.error import to_log
 
 if TYPE_CHECKING:
@@ -49,24 +48,21 @@ def in_a_line(text: str | None, longest: int = 300) -> str | None:
     return shown if len(text) <= longest else shown + "..."
 
 
-_message: ContextVar[Received | None] = ContextVar("pgqueue_message", default=None)
-
-
 @contextmanager
 def job(message: Received) -> Iterator[None]:
     """Names the job of the lines that are logged within, by this thread or coroutine and what it awaits."""
-    token = _message.set(message)
+    token = running.set(message)
     try:
         yield
     finally:
         with suppress(ValueError):  # a coroutine that was left unfinished is closed in another context
-            _message.reset(token)
+            running.reset(token)
 
 
 def job_of(record: logging.LogRecord | None = None) -> Received | None:
     """Returns the message whose attempt a line is about, or else the one whose task runs here."""
     facts = getattr(record, "pgqueue", None)
-    message: Received | None = facts.end.message if facts is not None else _message.get()
+    message: Received | None = facts.end.message if facts is not None else running.get()
     return message
 
 
@@ -98,7 +94,7 @@ class JobFilter(logging.Filter):
 
 def without_failures(record: logging.LogRecord) -> bool:
     """Filter of Django's log in a worker, whose own line about a failed attempt has its traceback already."""
-    message = _message.get()
+    message = running.get()
     about = record.args[0] if isinstance(record.args, tuple) and record.args else None
     return message is None or not record.exc_info or about != str(message.id)
 

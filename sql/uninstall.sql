@@ -95,7 +95,7 @@ drop function if exists pgqueue_message_levels();
 drop function if exists pgqueue_message_create_many(jsonb, text, text, integer, bigint, text, jsonb, integer, integer, text);
 drop function if exists pgqueue_message_create_many(jsonb);
 drop function if exists pgqueue_message_lock_keys(text, boolean);
-drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text, integer, text);
+drop function if exists pgqueue_message_create_after(bigint[], jsonb, text, text, integer, bigint, text, jsonb, integer, text, integer, text, boolean);
 drop function if exists pgqueue_message_create_item(jsonb);
 drop function if exists pgqueue_message_create_unique(text, jsonb, text, text, integer, bigint, text, jsonb, integer, text, boolean, integer, text);
 drop function if exists pgqueue_message_create(jsonb, text, text, integer, bigint, text, jsonb, integer, integer, text);

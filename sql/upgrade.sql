@@ -297,7 +297,8 @@ create table pgqueue_budget (
     constraint pgqueue_budget_name_short check (name <> '' and octet_length(name) <= 255)
 )\;
 
--- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
+-- Messages that a step of the message parent_id has enqueued, or, with by_after, after which the message parent_id comes
+-- and whose results it wants (pgqueue_message_create_after).  status, result and error are the end of the message, and
 -- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
 -- cancels: the message is cancelled with its parent, unless it has begun.  A message that was enqueued again from a step
 -- is a parent, too (pgqueue_step_enqueue).
@@ -310,6 +311,7 @@ create table pgqueue_child (
     error_class   text,
     error_message text,
     result        jsonb,
+    by_after      boolean not null default false,
     primary key (message_id, parent_id)
 )\;
 
@@ -1457,7 +1459,8 @@ create or replace function pgqueue_message_create_after(
     p_max_attempts integer default 5,
     p_policy text default 'finished',
     p_max_lost integer default null,
-    p_version text default null
+    p_version text default null,
+    p_results boolean default false
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -1467,6 +1470,8 @@ as $$
 -- p_policy defines what happens when one of them did not succeed:
 --   finished    nothing: the message runs all the same
 --   succeeded   the message is cancelled
+-- p_results: how those messages end is kept for this one, however short the history is (pgqueue_child.by_after).
+-- pgqueue_child_outcomes returns it, also when the message is enqueued again from the history.
 -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
 -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
 -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
@@ -1504,6 +1509,21 @@ begin
         insert into pgqueue_ended (message_id, look_at)
         select c.awaited_id, g.now from created c, given g
         where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    ),
+    wanted as (
+        insert into pgqueue_child (
+            message_id, parent_id, created_at, cancels, by_after, status, error_class, error_message, result)
+        select i.id, c.id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
+        from created c
+        cross join given g
+        cross join unnest(case when p_results then g.ids end) as i (id)
+        left join lateral (  -- what has ended already may be older than the history that is looked at later
+            select h.status, h.error_class, h.error_message, h.result
+            from pgqueue_attempt h
+            where h.message_id = i.id and h.final and not exists (select from pgqueue_message m where m.id = i.id)
+            order by h.id desc
+            limit 1
+        ) as a on true
     ),
     woken as (  -- a worker that rests would not come to its check
         select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
@@ -2583,16 +2603,18 @@ as $$
 -- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
 -- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
 -- queue.  p_version is that of the deploy that calls, as in pgqueue_message_create.  The headers have the id of the first message as "enqueued_again_from".
--- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
+-- A message that wanted the results of others (pgqueue_message_create_after) has them again.
+-- Returns the ids of the new messages.  Writes pgqueue_message and pgqueue_child; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
+    v_id bigint;
 begin
     for v_attempt in
         select a.* from pgqueue_attempt a
         where a.id = any (p_attempt_ids) and a.final
         order by a.message_id
     loop
-        return next pgqueue_message_create(
+        v_id := pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
             -- Without the attempts that deferring, suspending, or losing a task, had added.
@@ -2601,6 +2623,12 @@ begin
                 where d.message_id = v_attempt.message_id
                   and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null)),
             p_version => case when v_attempt.task is not null then p_version end);
+        insert into pgqueue_child (
+            message_id, parent_id, created_at, cancels, status, error_class, error_message, result, by_after)
+        select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result, true
+        from pgqueue_child c
+        where c.parent_id = v_attempt.message_id and c.by_after and v_id is not null;
+        return next v_id;
     end loop;
 end
 $$\;
@@ -5344,7 +5372,7 @@ begin
     insert into pgqueue_child (message_id, parent_id, created_at, cancels, status, error_class, error_message, result)
     select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result
     from pgqueue_child c
-    where c.parent_id = p_message_id and c.created_at <= v_from;
+    where c.parent_id = p_message_id and not c.by_after and c.created_at <= v_from;
     return v_id;
 end
 $$\;

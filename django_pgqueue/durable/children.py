@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.exceptions import ChildFailed, InvalidStep
-from django_pgqueue.values import content
+from django_pgqueue.exceptions import InvalidStep
+from django_pgqueue.tasks.outcome import value_of
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
@@ -37,19 +37,10 @@ def id_of(child: Any) -> int:
 
 def outcome_of(outcome: ChildOutcome, parent_id: int) -> Any:
     """Returns what an ended child has returned, or the ChildFailed of one that did not succeed."""
-    if outcome.status == "succeeded":
-        return None if outcome.result is None else content.read(outcome.result, f"the result of the child {outcome.id}")
     if outcome.status == "unknown":
         message = (
             f"The message {outcome.id} is no child of the message {parent_id}: enqueue it by "
             "task.enqueue_in(context, …), or its history was deleted."
         )
         raise InvalidStep(message)
-    error = ": ".join(part for part in (outcome.error_class, outcome.error_message) if part)
-    return ChildFailed(
-        f"The child {outcome.id} ended as {outcome.status}" + (f": {error}" if error else "."),
-        message_id=outcome.id,
-        status=outcome.status,
-        error_class=outcome.error_class,
-        error_message=outcome.error_message,
-    )
+    return value_of(outcome, "the child")

@@ -32,6 +32,7 @@ from django_pgqueue.functions.dequeue import (
     message_dequeue,
     message_dequeue_in_turn,
     quarantine_dequeue,
+    running,
 )
 from django_pgqueue.functions.edit import (
     EditCount,
@@ -93,6 +94,7 @@ from django_pgqueue.functions.message import (
     message_reschedule,
     message_settle,
     message_settling,
+    messages_left,
     quarantine_waits,
     transactions_writing,
 )
@@ -117,6 +119,7 @@ from django_pgqueue.functions.steps import (
     Spent,
     StepRecord,
     Wait,
+    after_outcomes,
     approval_decide,
     approval_permission,
     budget_spend,

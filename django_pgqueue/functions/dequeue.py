@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -43,6 +44,10 @@ class Received:
     kept: bool = False
     """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat or progress
     may change it then."""
+
+
+running: ContextVar[Received | None] = ContextVar("pgqueue_message", default=None)
+"""Message whose task runs here, in this thread or coroutine."""
 
 
 class Token(NamedTuple):

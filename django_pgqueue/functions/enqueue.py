@@ -50,6 +50,7 @@ PLACES = {
     "until_started": "p_until_started => %s",
     "after_ids": "p_after_ids => %s::bigint[]",
     "policy": "p_policy => %s",
+    "results": "p_results => %s",
 }
 DEFAULTS = {item.name: item.default for item in fields(NewMessage) if item.name in PLACES and item.name != "content"}
 """Default values, the same as those of the SQL functions."""
@@ -131,6 +132,8 @@ def _given(message: NewMessage) -> dict[str, Any]:
     if message.after is not None:
         given["after_ids"] = list(message.after.ids)
         given["policy"] = message.after.policy
+        if message.after.results:
+            given["results"] = True
     return given
 
 

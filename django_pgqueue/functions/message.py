@@ -23,6 +23,13 @@ def message_request_cancel(connection: Connection, ids: Iterable[int]) -> set[in
     return answered_ids(connection, "select pgqueue_message_request_cancel(%s::bigint[])", (sorted(ids),))
 
 
+def messages_left(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Returns those of these messages that are in the queue: the others have ended."""
+    return answered_ids(
+        connection, "select m.id from pgqueue_message m where m.id = any (%s::bigint[])", (sorted(ids),)
+    )
+
+
 def message_reschedule(
     connection: Connection, ids: Iterable[int], *, delay_ms: int = 0, break_dependencies: bool = False
 ) -> set[int]:

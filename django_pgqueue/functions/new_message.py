@@ -27,6 +27,8 @@ class After:
     ids: tuple[int, ...]
     policy: str = "finished"
     """finished, or succeeded: then the message is cancelled if one of them did not succeed."""
+    results: bool = False
+    """Whether their results are kept for this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,6 +251,21 @@ def child_outcomes(connection: Connection, message: Received, ids: Sequence[int]
         return [ChildOutcome(*row) for row in cursor.fetchall()]
 
 
+RESULTS = """
+select c.p_id, c.p_status, c.p_error_class, c.p_error_message, c.p_result::text
+from pgqueue_child_outcomes(%(id)s::bigint, array(
+    select a.message_id from pgqueue_child a where a.parent_id = %(id)s::bigint and a.by_after order by a.message_id
+)) as c
+"""
+
+
+def after_outcomes(connection: Connection, message_id: int) -> list[ChildOutcome]:
+    """Returns how the messages have ended whose results this one wants, in the order of their ids."""
+    with connection.cursor() as cursor:
+        cursor.execute(RESULTS, {"id": message_id})
+        return [ChildOutcome(*row) for row in cursor.fetchall()]
+
+
 def approval_permission(connection: Connection, message_id: int, name: str) -> str | None:
     """Returns the permission that an approval asks for.  None: it asks for none, or does not exist."""
     with connection.cursor() as cursor:

@@ -142,6 +142,7 @@ DURABLE_MODELS: list[Operation] = [
             ("error_class", models.TextField(blank=True, null=True)),
             ("error_message", models.TextField(blank=True, null=True)),
             ("result", models.JSONField(blank=True, null=True)),
+            ("by_after", models.BooleanField(db_default=False)),
         ],
         options={
             "db_table": "pgqueue_child",

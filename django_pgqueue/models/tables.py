@@ -272,7 +272,7 @@ class Budget(models.Model):
 
 
 class Child(models.Model):
-    """Message that a step of a durable task has enqueued."""
+    """Message that a step of a durable task has enqueued, or whose result another message wants."""
 
     pk = models.CompositePrimaryKey("message_id", "parent_id")
     message_id = models.BigIntegerField()
@@ -283,6 +283,7 @@ class Child(models.Model):
     error_class = models.TextField(null=True, blank=True)  # noqa: DJ001
     error_message = models.TextField(null=True, blank=True)  # noqa: DJ001
     result = models.JSONField(null=True, blank=True)
+    by_after = models.BooleanField(db_default=False)
 
     class Meta:
         db_table = "pgqueue_child"

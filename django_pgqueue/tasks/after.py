@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from django.db import transaction
+from django.db import connections, transaction
 
-from django_pgqueue.compat import InvalidTask
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, task_backends
+from django_pgqueue.exceptions import PgQueueError, seconds
+from django_pgqueue.functions import messages_left, running
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable, Iterator
 
     from django_pgqueue.compat import AnyTask, AnyTaskResult
 
 POLICIES = ("finished", "succeeded")
 MAX_IDS = 100_000
+RESULTS = "after_results"
+"""Name of the header of a message that wants the results of those after which it comes."""
 
 
 def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
@@ -40,6 +46,15 @@ def validate(task: AnyTask) -> None:
     if policy not in POLICIES:
         message = f"after_policy must be one of {', '.join(POLICIES)}, not {policy!r}."
         raise InvalidTask(message)
+    if type(results := getattr(task, "after_results", False)) is not bool:
+        message = f"after_results must be True or False, not {results!r}."
+        raise InvalidTask(message)
+    if results and not task.takes_context:
+        message = (
+            f"{task.module_path} is to get results, and has no context to read them from: declare it with "
+            "@task(takes_context=True), and call context.results()."
+        )
+        raise InvalidTask(message)
     if len(after) > MAX_IDS:
         message = (
             f"after has {len(after):,} jobs and may have {MAX_IDS:,}: split them into batches, each with its own "
@@ -51,30 +66,102 @@ def validate(task: AnyTask) -> None:
         raise InvalidTask(message)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Batch:
     """Object of a ``batch``: it enqueues jobs and keeps their results."""
 
+    database: str
     results: list[AnyTaskResult] = field(default_factory=list)
+    """Results of the jobs, in the order of their enqueues.  ``wait`` reads them again."""
     callback: AnyTaskResult | None = None
 
     def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
+        if (database := _database_of(task)) != self.database:
+            message = (
+                f"{task.module_path} has its queue in the database {database!r}, and the batch is in "
+                f"{self.database!r}: all jobs of a batch are in one database."
+            )
+            raise InvalidTask(message)
         result = task.enqueue(*args, **kwargs)
         self.results.append(result)
         return result
 
+    @property
+    def total(self) -> int:
+        """Number of jobs, without the callback."""
+        return len(self.results)
+
+    @property
+    def done(self) -> int:
+        """Number of jobs that have ended by now, without the callback.  Each look is one query."""
+        return self.total - len(self._left(self.results))
+
+    def wait(self, timeout: float | dt.timedelta | None = None) -> list[AnyTaskResult]:
+        """Waits until all jobs and the callback have ended.  Returns ``results``, read again, as is ``callback``.
+
+        ``timeout``: seconds, or a timedelta; then it raises TimeoutError.  It looks up to fifty times a second at
+        first, and later once.  It needs the jobs to be committed, and does not run inside of a task, whose slot they
+        may need.
+
+        >>> for result in jobs.wait(timeout=30):
+        ...     print(result.return_value)  # doctest: +SKIP
+        """
+        everything = [*self.results, *([] if self.callback is None else [self.callback])]
+        longest = None if timeout is None else seconds(timeout)
+        began, pause = time.monotonic(), 0.02
+        while left := self._left(everything):
+            self._require_that_they_can_end(left)
+            waited = time.monotonic() - began
+            if longest is not None and waited >= longest:
+                message = f"{len(left)} of {len(everything)} jobs have not ended within {longest:g} seconds."
+                raise TimeoutError(message)
+            time.sleep(pause if longest is None else min(pause, longest - waited))
+            pause = min(pause * 1.5, 1.0)
+        for result in everything:
+            result.refresh()
+        return self.results
+
+    def _left(self, results: list[AnyTaskResult]) -> set[int]:
+        return messages_left(connections[self.database], ids(results))
+
+    def _require_that_they_can_end(self, left: set[int]) -> None:
+        if running.get() is not None:
+            message = (
+                f"{len(left)} jobs have not ended, and a job that waits for them holds the slot that they may need. "
+                "Let a callback come after them: batch(callback, …, results=True). Or make the task durable."
+            )
+            raise PgQueueError(message)
+        if connections[self.database].in_atomic_block:
+            message = (
+                f"{len(left)} jobs have not ended, and cannot while this transaction is open: call wait() behind "
+                "transaction.atomic(), and in a test drain() before it."
+            )
+            raise PgQueueError(message)
+
 
 @contextmanager
-def batch(then: Any, *args: Any, when: str = "finished", **kwargs: Any) -> Iterator[Batch]:
-    """Enqueues jobs, and the job ``then``, which runs once when all of them have ended.
+def batch(
+    then: Any = None, *args: Any, when: str = "finished", results: bool = False, **kwargs: Any
+) -> Iterator[Batch]:
+    """Enqueues jobs, and the job ``then``, which runs once when all of them have ended.  None: no job runs then.
 
-    ``when="succeeded"``: ``then`` is cancelled if one of them fails or is cancelled.  All jobs are enqueued, or none.
+    ``when="succeeded"``: ``then`` is cancelled if one of them fails or is cancelled.  ``results``: ``then`` gets what
+    they return, by ``context.results()``.  All jobs are enqueued, or none.
 
-    >>> with batch(send_report, month, when="succeeded") as jobs:
+    >>> with batch(send_report, month, when="succeeded", results=True) as jobs:
     ...     for order in orders:
     ...         jobs.enqueue(price, order.pk)  # doctest: +SKIP
     """
-    jobs = Batch()
-    with transaction.atomic(using=then.get_backend().settings.database):
+    jobs = Batch(database=_database_of(then))
+    with transaction.atomic(using=jobs.database):
         yield jobs
-        jobs.callback = then.using(after=jobs.results, after_policy=when).enqueue(*args, **kwargs)
+        if then is not None:
+            last = then.using(after=jobs.results, after_policy=when, after_results=results)
+            jobs.callback = last.enqueue(*args, **kwargs)
+
+
+def _database_of(task: AnyTask | None) -> str:
+    """Returns the database of a task's queue; without a task, that of the default backend."""
+    backend: Any = task_backends[DEFAULT_TASK_BACKEND_ALIAS] if task is None else task.get_backend()
+    database: str = backend.settings.database
+    return database

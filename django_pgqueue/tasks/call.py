@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
-from django_pgqueue.tasks import channel as channels, expires, registry, unique
+from django_pgqueue.tasks import after as dependencies, channel as channels, expires, registry, unique
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def channel_and_key(
 def after_of(task: AnyTask) -> After | None:
     """Returns what the messages of a task wait for."""
     after: tuple[int, ...] = getattr(task, "after", ())
-    return After(after, getattr(task, "after_policy", "finished")) if after else None
+    if not after:
+        return None
+    return After(after, getattr(task, "after_policy", "finished"), getattr(task, "after_results", False))
 
 
 def shared(
@@ -98,6 +100,8 @@ def shared(
     when, asked = _when(task, now)
     if until := expires.headers_of(task):
         asked = until | dict(asked or {})
+    if getattr(task, "after_results", False):
+        asked = {dependencies.RESULTS: True} | dict(asked or {})
     headers = add_headers(asked)
     return {
         "queue": task.queue_name,

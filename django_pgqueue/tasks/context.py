@@ -6,8 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from asgiref.sync import sync_to_async
+from django.db import connections
+
 from django_pgqueue.compat import TaskContext
-from django_pgqueue.exceptions import TaskCancelled, seconds
+from django_pgqueue.exceptions import PgQueueError, TaskCancelled, seconds
+from django_pgqueue.functions import after_outcomes
+from django_pgqueue.tasks import after as dependencies
+from django_pgqueue.tasks.outcome import value_of
 from django_pgqueue.values import content
 
 if TYPE_CHECKING:
@@ -46,6 +52,7 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
     message: Received
     reports: Reports
     max_bytes: int
+    database: str
 
     @property
     def attempt(self) -> int:
@@ -74,6 +81,29 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
             raise ValueError(message)
         report = {"fraction": fraction, "text": text}
         self.reports.progress(self.message, content.encode(report, max_bytes=self.max_bytes, what="progress"))
+
+    def results(self) -> list[Any]:
+        """Returns what the jobs returned after which this one comes, in the order of their ids.
+
+        It needs ``batch(…, results=True)`` or ``using(after=…, after_results=True)``.  A job that did not succeed has
+        its ChildFailed in the list.  Each attempt gets the same list, however short the history is.
+
+        >>> @task(takes_context=True)
+        ... def add_up(context, month):
+        ...     return sum(context.results())  # doctest: +SKIP
+        """
+        if self.message.headers is None or not json.loads(self.message.headers).get(dependencies.RESULTS):
+            message = (
+                f"Message {self.message.id} has asked for no results: enqueue it by batch(…, results=True), or by "
+                "using(after=[…], after_results=True)."
+            )
+            raise PgQueueError(message)
+        outcomes = after_outcomes(connections[self.database], self.message.id)
+        return [value_of(outcome, "the job") for outcome in outcomes]
+
+    async def aresults(self) -> list[Any]:
+        """The ``async`` variant of ``results``."""
+        return await sync_to_async(self.results)()
 
     def defer(self, after: float | dt.timedelta = 0, *, state: Any = None) -> NoReturn:
         """Ends this attempt without an error.  The task runs again ``after`` that many seconds, with ``state``.

@@ -24,6 +24,9 @@ ATTRIBUTES = {
 }
 """What a task of Celery, Dramatiq or Procrastinate has, and what one writes instead."""
 
+CALL = "{task}.enqueue(…), which a worker runs, or {task}.call(…), which runs the function here"
+"""What one writes instead of calling a task."""
+
 OPTIONS = {
     "acks_late": "leave it out, a message is acknowledged when its attempt has ended",
     "autoretry_for": "max_attempts=… and retry_on=(…)",

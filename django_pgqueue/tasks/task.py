@@ -72,6 +72,8 @@ class PgQueueTask(GenericTask[P, R]):
     """Ids of the messages that must have ended first; ``using(after=[result, ...])`` sets it."""
     after_policy: str = field(default="finished", compare=False)
     """Condition on these messages: they must have finished, or succeeded."""
+    after_results: bool = field(default=False, compare=False)
+    """Whether their results are kept for this one, which reads them by ``context.results()``."""
     max_lost: int | None = field(default=None, compare=False)
     """Times that a worker may die while it runs a message of the task, before the message fails.  None: 20."""
     sensitive: bool | tuple[str, ...] | list[str] = False
@@ -89,7 +91,13 @@ class PgQueueTask(GenericTask[P, R]):
         Task.__post_init__(self)
         validation.validate(self)  # other backends do not check these options
 
-    if not TYPE_CHECKING:  # for type checkers, a task has the attributes above and no others
+    if not TYPE_CHECKING:  # for type checkers, a task has the attributes above and no others, and is not callable
+        do_not_call_in_templates = True
+
+        def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+            task = self.func.__name__
+            message = f"{task} is a task of django.tasks, which is not called. Write {habits.CALL.format(task=task)}."
+            raise TypeError(message)
 
         def __getattr__(self, name: str) -> Any:
             """Names the right call to people who come from another queue.  It runs only for names that a task lacks."""
@@ -132,6 +140,7 @@ class PgQueueTask(GenericTask[P, R]):
         channel: str | Callable[..., str | None] | None = None,
         after: Iterable[AnyTaskResult | int | str] | None = None,
         after_policy: str | None = None,
+        after_results: bool | None = None,
         expires: dt.datetime | dt.timedelta | None = None,
     ) -> PgQueueTask[P, R]:
         """Returns a copy with other values.  ``run_after``: a datetime, or a timedelta from the enqueue on.
@@ -151,6 +160,7 @@ class PgQueueTask(GenericTask[P, R]):
             "channel": channel,
             "after": None if after is None else dependencies.ids(after),
             "after_policy": after_policy,
+            "after_results": after_results,
             "expires": expires,
         }
         changes = {name: value for name, value in changes.items() if value is not None}

@@ -7,16 +7,18 @@ as $$
 -- Enqueues messages of the history again, as new messages that are ready at once and have all their attempts left.
 -- p_attempt_ids are ids of final rows of pgqueue_attempt; other ids are skipped, because their message is still in the
 -- queue.  p_version is that of the deploy that calls, as in pgqueue_message_create.  The headers have the id of the first message as "enqueued_again_from".
--- Returns the ids of the new messages.  Writes pgqueue_message; wakes one sleeping worker for each queue.
+-- A message that wanted the results of others (pgqueue_message_create_after) has them again.
+-- Returns the ids of the new messages.  Writes pgqueue_message and pgqueue_child; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
+    v_id bigint;
 begin
     for v_attempt in
         select a.* from pgqueue_attempt a
         where a.id = any (p_attempt_ids) and a.final
         order by a.message_id
     loop
-        return next pgqueue_message_create(
+        v_id := pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
             coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
             -- Without the attempts that deferring, suspending, or losing a task, had added.
@@ -25,6 +27,12 @@ begin
                 where d.message_id = v_attempt.message_id
                   and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null)),
             p_version => case when v_attempt.task is not null then p_version end);
+        insert into pgqueue_child (
+            message_id, parent_id, created_at, cancels, status, error_class, error_message, result, by_after)
+        select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result, true
+        from pgqueue_child c
+        where c.parent_id = v_attempt.message_id and c.by_after and v_id is not null;
+        return next v_id;
     end loop;
 end
 $$;

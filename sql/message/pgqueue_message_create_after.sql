@@ -10,7 +10,8 @@ create or replace function pgqueue_message_create_after(
     p_max_attempts integer default 5,
     p_policy text default 'finished',
     p_max_lost integer default null,
-    p_version text default null
+    p_version text default null,
+    p_results boolean default false
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -20,6 +21,8 @@ as $$
 -- p_policy defines what happens when one of them did not succeed:
 --   finished    nothing: the message runs all the same
 --   succeeded   the message is cancelled
+-- p_results: how those messages end is kept for this one, however short the history is (pgqueue_child.by_after).
+-- pgqueue_child_outcomes returns it, also when the message is enqueued again from the history.
 -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
 -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
 -- there is no row that all of them would have to write, and nothing that a crash could leave wrong.
@@ -57,6 +60,21 @@ begin
         insert into pgqueue_ended (message_id, look_at)
         select c.awaited_id, g.now from created c, given g
         where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
+    ),
+    wanted as (
+        insert into pgqueue_child (
+            message_id, parent_id, created_at, cancels, by_after, status, error_class, error_message, result)
+        select i.id, c.id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
+        from created c
+        cross join given g
+        cross join unnest(case when p_results then g.ids end) as i (id)
+        left join lateral (  -- what has ended already may be older than the history that is looked at later
+            select h.status, h.error_class, h.error_message, h.result
+            from pgqueue_attempt h
+            where h.message_id = i.id and h.final and not exists (select from pgqueue_message m where m.id = i.id)
+            order by h.id desc
+            limit 1
+        ) as a on true
     ),
     woken as (  -- a worker that rests would not come to its check
         select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c

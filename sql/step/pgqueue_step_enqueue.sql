@@ -45,7 +45,7 @@ begin
     insert into pgqueue_child (message_id, parent_id, created_at, cancels, status, error_class, error_message, result)
     select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result
     from pgqueue_child c
-    where c.parent_id = p_message_id and c.created_at <= v_from;
+    where c.parent_id = p_message_id and not c.by_after and c.created_at <= v_from;
     return v_id;
 end
 $$;

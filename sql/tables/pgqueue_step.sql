@@ -42,7 +42,8 @@ create table pgqueue_budget (
     constraint pgqueue_budget_name_short check (name <> '' and octet_length(name) <= 255)
 );
 
--- Messages that a step of the message parent_id has enqueued.  status, result and error are the end of the message, and
+-- Messages that a step of the message parent_id has enqueued, or, with by_after, after which the message parent_id comes
+-- and whose results it wants (pgqueue_message_create_after).  status, result and error are the end of the message, and
 -- null as long as the history has it: they are copied here before the history is dropped (pgqueue_child_keep).
 -- cancels: the message is cancelled with its parent, unless it has begun.  A message that was enqueued again from a step
 -- is a parent, too (pgqueue_step_enqueue).
@@ -55,6 +56,7 @@ create table pgqueue_child (
     error_class   text,
     error_message text,
     result        jsonb,
+    by_after      boolean not null default false,
     primary key (message_id, parent_id)
 );
 

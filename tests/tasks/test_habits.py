@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.template import Context, Template
 
 from django_pgqueue.tasks import PgQueueTask, habits, task
 from tests.support import tasks
@@ -23,6 +24,14 @@ def test_an_attribute_of_another_queue_names_the_right_call(name: str) -> None:
 def test_delay_is_told_to_be_enqueue() -> None:
     with pytest.raises(AttributeError, match=r"Write echo\.enqueue\(…\)\.$"):
         echo.delay(1)
+
+
+def test_a_call_of_a_task_names_enqueue_and_call() -> None:
+    words = r"^echo is a task of django\.tasks, which is not called\. Write echo\.enqueue\(…\), .* or echo\.call\(…\), "
+    for call in (echo, echo.using(priority=1)):
+        with pytest.raises(TypeError, match=words):
+            call(1)
+    assert Template("{{ task.name }}").render(Context({"task": echo})) == "echo", "a template does not call it"
 
 
 def test_any_other_attribute_has_python_s_own_error() -> None:

@@ -360,6 +360,7 @@ class Execution:
             "message": self.message,
             "reports": self.reports,
             "max_bytes": self.backend.settings.max_content_bytes,
+            "database": self.backend.settings.database,
         }
         if getattr(self.task, "durable", False):
             self.steps = self._steps()

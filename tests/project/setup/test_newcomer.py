@@ -113,7 +113,7 @@ MISTAKES: dict[str, list[Mistake]] = {
         Mistake(run=f"{TASK}@task(max_retries=3)\ndef f(): ...", words=("TypeError", "max_attempts=")),
     ],
     "called the task: `send_receipt(order.pk)`": [
-        Mistake(run=f"{IMPORT}send_receipt(1)", words=("TypeError",)),
+        Mistake(run=f"{IMPORT}send_receipt(1)", words=("TypeError", "send_receipt.enqueue(")),
     ],
     "wrote a task inside of a function": [
         Mistake(run=f"{TASK}def f():\n    @task\n    def g(): ...\nf()", words=("InvalidTask",)),

@@ -52,6 +52,18 @@ def write_row(word: str) -> None:
         cursor.execute("insert into worker_row (word) values (%s)", [word])
 
 
+@task
+def double_a_number(number: int) -> int:
+    return 2 * number
+
+
+@task(takes_context=True)
+def add_up(context: Any, more: int) -> int:
+    """Comes after others and adds up what they have returned."""
+    total: int = more + sum(context.results())
+    return total
+
+
 @task(atomic=True)
 def write_row_and_enqueue(word: str) -> None:
     """In one transaction: the row, the message and the end of this one."""

@@ -1,0 +1,230 @@
+"""The tables of the pages "From …": the code of a cell is run here, and the other package knows its names."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_pgqueue import control, exceptions, functions, models, tasks
+from django_pgqueue.compat import task_finished
+from django_pgqueue.conf import Options
+from django_pgqueue.contrib.celery import BoundTask, CeleryTask, shared_task
+from django_pgqueue.testing import drain
+from tests.support import commands
+from tests.support.pages import FOLDER, blocks
+from tests.support.tasks import do_nothing, echo, plain_function
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.django_db
+
+PACKAGES = {
+    "celery": ["celery"],
+    "django-q2": ["django_q", "huey"],
+    "procrastinate": ["procrastinate"],
+    "rq": ["rq", "django_rq"],
+    "tasks-db": ["django_tasks_db"],
+}
+PROGRAMS = re.compile(r"(qcluster|qmonitor|qinfo|run_huey|rqworker|rq-scheduler|db_worker|procrastinate worker)\b")
+EXAMPLES = {"declared", "done", "f", "result", "self", "send_letter", "send_receipt", "app"}
+"""Names that the pages give to what is the reader's own."""
+CODE = re.compile(r"`([^`]+)`")
+
+
+def rows(page: str) -> Iterator[tuple[list[str], list[str], str]]:
+    """Yields the code of the first cell of a row, that of the last one, and the heading above."""
+    heading, is_table = "", False
+    for line in (FOLDER / "move" / f"{page}.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            heading = line.removeprefix("## ")
+        if not line.startswith("|"):
+            is_table = False
+            continue
+        first, *_, last = re.split(r" ?\| ?", line.strip("| "))
+        if first.startswith("you write for"):
+            is_table = True
+        elif is_table and set(line) > set("|-"):
+            yield CODE.findall(first), CODE.findall(last), heading
+
+
+def python(code: str) -> str:
+    """Returns the code with examples in place of what it leaves out."""
+    code = code.replace("[…]", "[result]").replace("exc=…", "exc=OSError()").replace('"…"', '"x"').replace("…", "1")
+    if code.startswith("."):
+        return f"result{code}"
+    if code.startswith("@"):
+        return f"{code}\ndef declared(*args): ..."
+    if code == "async def":
+        return "async def declared(): ..."
+    return f"{code}None" if re.fullmatch(r"\w+=", code) else code
+
+
+def assignment(code: str) -> tuple[str, Any] | None:
+    """Returns the name and the value of code such as ``max_concurrency=1``."""
+    match ast.parse(python(code)).body:
+        case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
+            return name, value
+    return None
+
+
+# What one writes here
+
+
+def run_here(code: str, names: dict[str, Any]) -> None:
+    if (command := re.match(r"(?:manage\.py )?(q\w+.*)$", code)) is not None:
+        assert list(commands.manage_problems(f"`manage.py {command[1]}`")) == []
+    elif code in {option.name.upper() for option in fields(Options)}:
+        return
+    elif (given := assignment(code)) is not None:
+        name = given[0]
+        value = eval(compile(ast.Expression(given[1]), code, "eval"), names)  # noqa: S307 -- our own pages
+        if name in inspect.signature(control.set_channel).parameters:
+            control.set_channel("stock", **{name: value})
+        elif name in inspect.signature(tasks.PgQueueTask.using).parameters:
+            echo.using(**{name: value})
+        else:
+            tasks.task(**{name: value})(plain_function)
+    elif code not in {option.name for option in fields(tasks.PgQueueTask)}:
+        exec(compile(python(code), code, "exec"), {**names, "__name__": "tests.support.tasks"})  # noqa: S102
+
+
+@pytest.mark.parametrize("page", PACKAGES)
+def test_what_one_writes_here_runs(page: str) -> None:
+    cells = [code for _, here, _ in rows(page) for code in here]
+    assert cells
+    result = echo.enqueue(7)
+    names = {
+        **vars(exceptions), **vars(models), "__builtins__": __builtins__, "control": control, "cron": tasks.cron,
+        "django_pgqueue": __import__("django_pgqueue.models"), "done": gathering, "drain": drain, "f": echo,
+        "get_result": echo.get_result, "id": result.id, "result": result, "self": BoundTask(bound, None, (), {}),
+        "send_letter": echo, "send_receipt": echo, "shared_task": shared_task, "task": tasks.task, "tasks": tasks,
+        "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
+        "eta": inspect.signature(CeleryTask.apply_async).parameters["eta"],
+    }  # fmt: skip
+    wrong = {}
+    for code in cells:
+        try:
+            run_here(code, names)
+        except Exception as error:  # noqa: BLE001 -- all of them at once
+            wrong[code] = f"{type(error).__name__}: {error}"
+    assert wrong == {}
+
+
+def headers_of_a_schedule() -> dict[str, Any]:
+    now = timezone.now().replace(microsecond=0)
+    row = {"task": do_nothing.module_path, "content": {}, "interval_ms": 1000, "next_at": now}
+    models.Schedule.objects.create(name="moving", **row)
+    at = int(now.timestamp() * 1000)
+    functions.schedule_fire(connection, "moving", slots=[at], expected_at=at, next_at=at + 1000)
+    [message] = models.Message.objects.filter(headers__schedule="moving")
+    return dict(message.headers or {})
+
+
+def _bound_function(context: Any = None) -> None: ...
+
+
+async def _async_function() -> None: ...
+
+
+bound = shared_task(bind=True)(_bound_function)
+
+
+@tasks.task(takes_context=True)
+def gathering(context: Any) -> list[Any]:
+    return list(context.results())
+
+
+# The options of Celery
+
+
+def celery(*, is_refused: bool) -> list[str]:
+    """Returns the options of the table of what means the same, or of what is refused."""
+    tables = [(theirs, heading == "What it refuses") for theirs, _, heading in rows("celery")]
+    return [code for theirs, refused in tables if refused is is_refused for code in theirs]
+
+
+SAMPLES: dict[str, Any] = {
+    "autoretry_for": (OSError,), "dont_autoretry_for": (ValueError,), "max_retries": 3, "queue": "mail",
+}  # fmt: skip
+
+
+def test_what_means_the_same_in_celery_is_taken() -> None:
+    request = BoundTask(bound, None, (), {}).request
+    for code in celery(is_refused=False):
+        if re.fullmatch(r"\w+(=True)?", code) and code != "delay":
+            name = code.removesuffix("=True")
+            shared_task(**{name: SAMPLES.get(name, True)})(_bound_function)
+        elif code.startswith("apply_async("):
+            said = set(re.findall(r"\w+", code)) - {"apply_async"}
+            assert said <= set(inspect.signature(CeleryTask.apply_async).parameters)
+        elif code.startswith((".", "self.request")):
+            assert hasattr(request, code.rpartition(".")[2]), code
+
+
+def test_what_is_refused_of_celery_is_refused_with_the_way_here() -> None:
+    for code in celery(is_refused=True):
+        name = code.removeprefix(".").partition("=")[0].partition("(")[0]
+        if name.startswith("self") or name in {"chain", "group", "chord"}:
+            continue  # what a task calls, and functions of Celery's own
+        with pytest.raises((AttributeError, TypeError)) as refused:
+            declare(code)
+        assert name.split()[0] in str(refused.value) or name == "name"
+
+
+def declare(code: str) -> Any:
+    """Does what the cell says, as far as this package can."""
+    if code == "async def":
+        return shared_task(_async_function)
+    if code.startswith("."):
+        return getattr(bound, code.removeprefix(".").removesuffix("()"))
+    name = code.partition("=")[0]
+    return shared_task(**{name: None if code == "max_retries=None" else "x"})(_bound_function)
+
+
+# What one writes there
+
+
+def words(page: str) -> set[str]:
+    """Returns all names of the other packages, as far as they are installed beside these tests."""
+    found: set[str] = set()
+    for package in PACKAGES[page]:
+        if (spec := importlib.util.find_spec(package)) is not None:
+            for folder in spec.submodule_search_locations or ():
+                for path in Path(folder).rglob("*.py"):
+                    found |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+                    found.add(path.stem)
+    return found
+
+
+@pytest.mark.parametrize("page", PACKAGES)
+def test_what_one_writes_there_is_python_and_known_there(page: str) -> None:
+    known = words(page)
+    cells = [code for theirs, _, _ in rows(page) for code in theirs]
+    assert cells
+    for code in cells:
+        if (program := PROGRAMS.match(code)) is not None:
+            assert not known or page in {"rq", "django-q2"} or set(re.findall(r"\w+", program[1])) <= known, code
+            continue
+        tree = ast.parse(python(code))
+        if page in {"celery", "procrastinate", "tasks-db"} and known:
+            assert names_of(tree) - EXAMPLES <= known, code
+    for block in blocks(FOLDER / "move" / f"{page}.md", "python") + [
+        block for block in blocks(FOLDER / "move" / f"{page}.md") if block.not_run and block.language == "python"
+    ]:
+        compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def names_of(tree: ast.AST) -> set[str]:
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return found | {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
