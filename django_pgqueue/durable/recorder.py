@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import NewStep
 
 MAX_STEPS = 100
+PATIENCE_SECONDS = 1.0
+"""A step waits this long for the commit of others.  Then it is recorded alone."""
 MAX_CHARACTERS = 4_000_000
 """Of the results that one statement records.  The first is recorded whatever its length."""
 
@@ -22,7 +24,7 @@ class StepRecorder:
     """Records steps in one database: one thread at a time, over its own connection, what has come meanwhile.
 
     A thread that is alone waits for nobody.  What could not be recorded together with others, each job records alone:
-    the result or the connection of one job is no error of another.
+    the result or the connection of one job is no error of another, and no job waits long for the thread of another.
     """
 
     def __init__(self) -> None:
@@ -38,8 +40,8 @@ class StepRecorder:
             self._waiting.append(entry)
             entry.leads = not self._records
             self._records = True
-        if not entry.leads:
-            entry.turn.acquire()
+        if not entry.leads and not entry.turn.acquire(timeout=PATIENCE_SECONDS) and self._leaves(entry):
+            return False
         if entry.leads:
             try:
                 self._record(connection)
@@ -70,6 +72,13 @@ class StepRecorder:
                 following.turn.release()
             else:
                 self._records = False
+
+    def _leaves(self, entry: _Entry) -> bool:
+        """Whether it need not lead.  If it was taken already, its step may be recorded twice, which is the same."""
+        with self._lock:
+            if entry in self._waiting:
+                self._waiting.remove(entry)
+            return not entry.leads
 
     def _take(self) -> list[_Entry]:
         count, characters = 0, 0

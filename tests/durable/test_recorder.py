@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -152,6 +153,37 @@ def test_more_than_one_statement_may_hold_are_recorded_by_several(
     assert all(one.result(SECONDS) for one in found)
     assert sorted(recorded()) == sorted(one.message_id for one in held)
     assert len(commits()) >= 4
+
+
+def test_a_thread_that_does_not_come_back_holds_up_no_other_job(
+    held: list[NewStep], recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "PATIENCE_SECONDS", 0.05)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(execute: Any, *statement: Any) -> Any:
+        hangs.set()
+        goes_on.wait(SECONDS)
+        return execute(*statement)
+
+    def hanging() -> bool:
+        try:
+            with connection.execute_wrapper(hang):
+                return recorder.record(connection, held[0])
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(hanging)
+        assert hangs.wait(SECONDS)
+        try:
+            assert [recorder.record(connection, one) for one in held[1:]] == [False] * (JOBS - 1)
+            assert recorder._waiting == [], "each records its own"
+        finally:
+            goes_on.set()
+        assert first.result(SECONDS)
+    assert recorder.record(connection, held[1]), "and then they share commits again"
+    assert recorded() == {held[0].message_id, held[1].message_id}
 
 
 def recorded() -> set[int]:

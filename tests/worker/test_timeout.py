@@ -137,6 +137,38 @@ class TestAsyncThatCannotBeCancelled:
         assert worker.stop() == 0
 
 
+class TestSharedThread:
+    """The database work of all async tasks is done in one thread, which nobody can stop."""
+
+    def test_the_wait_for_the_calls_of_others_is_no_time_of_the_task(self, consume: Consume, diary: Diary) -> None:
+        consumer = consume(threads=3)
+        other = slow.hold_shared_thread.enqueue("x")
+        started(diary, "x")
+        result = slow.use_shared_thread.enqueue()
+        wait_until(
+            lambda: any(one.waited() > 1.1 for one in list(consumer.slots.limits._timed)), "it waits beyond its timeout"
+        )
+        diary.allow("x-1")
+        assert statuses(ended(result)) == ["succeeded"]
+        assert statuses(ended(other)) == ["succeeded"]
+        assert not consumer.upkeep.recycling.is_stuck
+
+    def test_a_call_that_goes_on_after_its_attempt_keeps_nobody_waiting(
+        self, consume: Consume, diary: Diary, effects: Effects, session: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("django_pgqueue.worker.run.shared_thread.STUCK_SECONDS", 0.1)
+        session.rows("insert into feature_effect (word) values ('free')")
+        consumer = consume(threads=3)
+        result = slow.lock_in_shared_thread.enqueue("x")
+        assert succeeded_at_last(result), "in another thread, and the lock has gone with the session"
+        assert consumer.upkeep.recycling.is_stuck, "its process is replaced"
+        diary.allow("x-1")
+        wait_until(lambda: "x, late" in diary.words(), "the call goes on")
+        wait_until(lambda: not effects.writers(), "it commits nothing")
+        assert statuses(ended(slow.use_shared_thread.enqueue())) == ["succeeded"]
+        assert succeeded_at_last(result)
+
+
 class TestThreads:
     def test_the_attempt_ends_on_time_though_the_thread_goes_on(self, consume: Consume, diary: Diary) -> None:
         consume()
@@ -206,6 +238,8 @@ class TestSessions:
         with another_transaction() as other:
             other.execute("update feature_effect set word = 'theirs'")
             result = slow.lock_async.using(max_attempts=1).enqueue()
+            waits = "select 1 from pg_locks where not granted"
+            wait_until(lambda: session.rows(waits) or statuses(result), "it waits for the lock, before its neighbour")
             diary.allow("y-1")
             assert ended(result).errors[0].exception_class is TaskTimeout
             assert is_on_time(seconds_of(result))

@@ -8,13 +8,14 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from asgiref.sync import SyncToAsync, sync_to_async
+from asgiref.sync import sync_to_async
 from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.logs import log_trouble, own_scope
 from django_pgqueue.worker.run.connections import close_idle_connections, leave_connections_clean
 from django_pgqueue.worker.run.cut_sessions import running
+from django_pgqueue.worker.run.shared_thread import Waits
 from django_pgqueue.worker.run.watchdog import is_alive
 
 if TYPE_CHECKING:
@@ -118,8 +119,8 @@ class EventLoop:
             except BaseException as error:  # noqa: BLE001
                 # SystemExit in a coroutine that a task has started besides itself: asyncio lets go of the whole loop.
                 log_trouble("A coroutine that an async task started ended with a BaseException.", error)
-        if databases_were_used() and not self.is_left:  # the next loop's tasks use the same thread
-            SyncToAsync.single_thread_executor.submit(connections.close_all)
+        if self.slots.shared.is_used and not self.is_left:  # the next loop's tasks use the same thread
+            self.slots.shared.submit(connections.close_all)
 
     def _start_waiting(self) -> None:
         while len(self._running) < self.slots.count:
@@ -136,6 +137,7 @@ class EventLoop:
         assert task is not None  # noqa: S101 -- it runs in one
         execution = self.slots.execution(message)
         running.set(execution)
+        execution.waits = Waits()
         own_scope()
         self.slots.limits.begin_in(self, execution)
         with self.slots.marks.mark() as mark:
@@ -148,9 +150,9 @@ class EventLoop:
         self._begun.pop(task, None)
         self._running[task] = None
         self.slots.limits.ended_in_time(execution, end)
-        # One thread of asgiref's does the database work of all async tasks, in the order in which it was asked for:
-        # this cleaning comes before whatever the next task wants.  No coroutine waits for it.
-        if databases_were_used():
+        # One thread does the database work of all async tasks, in the order in which it was asked for: this cleaning
+        # comes before whatever the next task wants.  No coroutine waits for it.
+        if self.slots.shared.is_used:
             self._clean(leave_connections_clean, message, shared=bool(self._begun))
 
     async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> EndedAttempt:
@@ -175,7 +177,7 @@ class EventLoop:
             self.slots.ended(self.slots.execution(message).broken(_why(task)))
 
     def _close_if_idle(self) -> None:
-        if not self._running and databases_were_used():
+        if not self._running and self.slots.shared.is_used:
             self._clean(close_idle_connections)
 
     def _clean(self, how: Callable[..., None], *args: Any, **kwargs: Any) -> None:
@@ -187,8 +189,3 @@ class EventLoop:
 def _why(task: asyncio.Task[None]) -> BaseException:
     error = None if task.cancelled() else task.exception()
     return error or asyncio.CancelledError("Its coroutine was cancelled before it began.")
-
-
-def databases_were_used() -> bool:
-    """Whether the thread for the database work of async tasks exists."""
-    return bool(getattr(SyncToAsync.single_thread_executor, "_threads", True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import logging
@@ -47,6 +46,7 @@ from django_pgqueue.worker.run.outcome import (
     Succeeded,
 )
 from django_pgqueue.worker.run.result import new_result, result_of
+from django_pgqueue.worker.run.shared_thread import limited, shared_thread
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
     from django_pgqueue.tasks.context import Reports
+    from django_pgqueue.worker.run.shared_thread import Waits
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -95,6 +96,7 @@ class Execution:
         "started_at",
         "steps",
         "task",
+        "waits",
     )
 
     def __init__(
@@ -122,6 +124,8 @@ class Execution:
         """The number of ``transaction.atomic()`` that are open around the task, on the connection of its steps."""
         self.steps: Steps | None = None
         """Those of a durable task, from its begin on."""
+        self.waits: Waits | None = None
+        """Those of an async task in a worker."""
 
     def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
@@ -340,13 +344,17 @@ class Execution:
         if seconds is None:
             return await self.task.func(*self.arguments(), **self.kwargs)
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with limited(seconds, self.waited) as limit:
                 return await self.task.func(*self.arguments(), **self.kwargs)
         except (TimeoutError, DatabaseError) as error:
             # The error of a cancelled statement comes before the cancellation, or in its place.
             if limit.expired() or (self.is_late and isinstance(error, DatabaseError)):
                 raise self._timeout(seconds) from error
             raise
+
+    def waited(self) -> float:
+        """Returns for how many seconds it has waited for the database work of other async tasks."""
+        return 0.0 if self.waits is None else shared_thread().waited(self)
 
     def _timeout(self, seconds: float | None) -> TaskTimeout:
         return TaskTimeout(f"The task {self.message.task} took longer than its timeout of {seconds:g} seconds.")

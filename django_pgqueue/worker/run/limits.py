@@ -12,6 +12,7 @@ from django_pgqueue.exceptions import SlotDied, UnknownTask
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.run import aside
 from django_pgqueue.worker.run.cut_sessions import cancel_statement, cut, waits_for_statement
+from django_pgqueue.worker.run.shared_thread import LOOK_AGAIN_SECONDS
 from django_pgqueue.worker.run.threads import Slot
 
 if TYPE_CHECKING:
@@ -75,21 +76,33 @@ class Limits:
         process has to be replaced.  If it takes more messages all the same, others run them.
         """
         self.slots.aside.give_up(now, lambda it: self.slots.ended(it.unended(aside.MAX_ASIDE_SECONDS)))
-        messages = []
+        messages = self._free_the_shared_thread(now)
         for execution, timed in list(self._timed.items()):
-            if now >= timed.until and timed.late_seconds:
-                timed.until, timed.late_seconds, execution.is_late = now + timed.late_seconds, 0.0, True
+            if now < timed.until + execution.waited():
+                continue
+            if timed.late_seconds:
+                timed.until = now - execution.waited() + timed.late_seconds
+                timed.late_seconds, execution.is_late = 0.0, True
                 if waits_for_statement(execution):
                     self.slots.aside.start(partial(cancel_statement, execution, execution.message))
-            elif now >= timed.until and self._timed.pop(execution, None) is not None:
+            elif self._timed.pop(execution, None) is not None:
                 execution.is_over = True  # before its sessions are cut, which raises in the task
                 self.slots.aside.start(partial(self._time_out, execution, timed.where), execution)
                 if isinstance(timed.where, Slot):
                     self.slots.threads.replace(timed.where)
                 else:
                     timed.where.is_left = True
+                    self.slots.shared.give_up(execution)
                 messages.append(execution.message)
         return messages
+
+    def _free_the_shared_thread(self, now: float) -> list[Received]:
+        """Returns the message of an ended async task, whose call has gone on in the thread that others wait for."""
+        call = self.slots.shared.stuck(now)
+        if call is None or call.attempt is None or (sessions := self.slots.shared.replace(call)) is None:
+            return []
+        self.slots.aside.start(partial(cut, sessions, call.attempt.message))
+        return [call.attempt.message]
 
     def _time_out(self, execution: Execution, where: Slot | EventLoop) -> None:
         # Its sessions end first: the next attempt would wait for their locks.  Those of coroutines stay: all coroutines
@@ -141,7 +154,14 @@ class Limits:
 
     def next_timeout(self) -> float:
         """Returns when the time of the next attempt, or of a thread beside the slots, is up, by the monotonic clock."""
-        return min([timed.until for timed in list(self._timed.values())] + [self.slots.aside.due_at()])
+        due = [_due_at(execution, timed) for execution, timed in list(self._timed.items())]
+        return min([*due, self.slots.aside.due_at(), self.slots.shared.stuck_at()])
+
+
+def _due_at(execution: Execution, timed: Timed) -> float:
+    waited = execution.waited()
+    # Who waits for the shared thread has as much time left a moment later.
+    return max(timed.until + waited, time.monotonic() + LOOK_AGAIN_SECONDS) if waited else timed.until
 
 
 def timeout_seconds(message: Received) -> float | None:

@@ -17,6 +17,7 @@ from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.limits import Limits
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.run.progress import SharedReports
+from django_pgqueue.worker.run.shared_thread import shared_thread
 from django_pgqueue.worker.run.threads import Threads
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Slots:
         """How often the database has come back: tasks get no connections from before."""
         self.aside = AsideThreads(wakeup)
         self.threads = Threads(self)
+        self.shared = shared_thread()
         self._event_loop = EventLoop(self)
         self._left: list[EventLoop] = []
         """Event loops in which a task goes on after its time: nothing more begins there."""

@@ -166,6 +166,28 @@ async def hold_async(context: TaskContext[Any, Any], word: str) -> int:
     return os.getpid()
 
 
+@task(takes_context=True)
+async def hold_shared_thread(context: TaskContext[Any, Any], word: str) -> int:
+    return await sync_to_async(stick)(context, word)
+
+
+@task(timeout=1.0)
+async def use_shared_thread() -> int:
+    return await sync_to_async(os.getpid)()
+
+
+@task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=MANY, backoff=at_once)
+async def lock_in_shared_thread(context: TaskContext[Any, Any], word: str) -> int:
+    """The call of its first attempt goes on with a row's lock."""
+
+    def lock() -> int:
+        with transaction.atomic():
+            lock_effect()
+            return stick(context, word) if context.attempt == 1 else context.attempt
+
+    return await sync_to_async(lock)()
+
+
 @task
 async def whoami_async() -> int:
     return os.getpid()
