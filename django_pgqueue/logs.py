@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 OURS = "django_pgqueue"
-SEND_SECONDS = 2.0
-"""Sentry's own limit at the end of a process."""
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
 
 
@@ -166,14 +164,6 @@ def own_scope() -> None:
     if sentry is not None:
         with suppress(Exception):
             sentry.Scope.set_isolation_scope(sentry.get_isolation_scope().fork())
-
-
-def send_events() -> None:
-    """Sends what Sentry has not sent yet.  A forked process ends without Python's atexit, where Sentry would do it."""
-    sentry = sys.modules.get("sentry_sdk")
-    if sentry is not None:
-        with suppress(Exception):
-            sentry.flush(timeout=SEND_SECONDS)
 
 
 def log_trouble(what: str, error: BaseException) -> None:

@@ -18,11 +18,11 @@ from django_pgqueue.consumer.errors import CONNECTION_ERRORS
 from django_pgqueue.consumer.forks import end_children, guarded
 from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.exceptions import OutdatedQueue
-from django_pgqueue.logs import send_events
 from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
+from django_pgqueue.worker.supervise import exit_handlers
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:
@@ -312,6 +312,7 @@ def work(
 ) -> int:
     """Runs a worker process in the forked child, and never goes back into the parent's code."""
     try:
+        exit_handlers.leave_to_the_supervisor()
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(
@@ -339,7 +340,7 @@ def work(
         return 70
     finally:
         end_children()
-        send_events()
+        exit_handlers.run()
         sys.stdout.flush()
         sys.stderr.flush()
 
