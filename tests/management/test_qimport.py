@@ -90,6 +90,17 @@ def test_what_another_worker_has_locked_is_not_taken(seen: dict[str, Any]) -> No
     assert f"would move 3 jobs of '{NOTE}'" in seen["tasks-db"]["dry"][0] or seen["tasks-db"]["before"][0] == 6
 
 
+@pytest.mark.parametrize("source", ["tasks-db", "procrastinate"])
+def test_a_job_that_a_worker_of_the_other_queue_runs_stays_with_it(seen: dict[str, Any], source: str) -> None:
+    said = ["moved 4 jobs of 'tests.management.importing.tasks.tell'"]
+    assert seen["beside"][source] == {"said": said, "code": 0, "runs": [*range(5)]}
+
+
+def test_a_job_that_a_cluster_of_django_q2_has_taken_stays_with_it(seen: dict[str, Any]) -> None:
+    taken, *left = seen["taken"]
+    assert left == [taken]
+
+
 def test_jobs_of_django_tasks_db_keep_their_call_queue_priority_and_time(seen: dict[str, Any]) -> None:
     found = seen["tasks-db"]
     call = {"args": [1], "kwargs": {"name": "Ada"}}

@@ -100,6 +100,22 @@ async def listen_async() -> None:
         await anext(messages)
 
 
+def move() -> str:
+    """One job waits in another queue."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("""
+            create table django_tasks_database_dbtaskresult (
+                id bigint, task_path text, args_kwargs jsonb, queue_name text, priority integer, run_after timestamptz,
+                status text, enqueued_at timestamptz);
+            insert into django_tasks_database_dbtaskresult
+            values (
+                1, 'tests.support.tasks.do_nothing', '{"args": [], "kwargs": {}}', 'default', 0, null, 'READY', now())
+        """)
+    said = command("qimport", "--from", "tasks-db")
+    assert "moved 1 job" in said, said
+    return said
+
+
 ADMIN = [
     f"admin:{APP_LABEL}_{model._meta.model_name}_changelist"
     for model in apps.get_app_config(APP_LABEL).get_models()
@@ -124,6 +140,7 @@ ENTRANCES: dict[str, Callable[[], Any]] = {
     "cancel": lambda: control.cancel("1"),
     "qstatus": lambda: command("qstatus", "--once"),
     "qbind": lambda: command("qbind"),
+    "qimport": move,
     "qworker": lambda: command("qworker", "--burst", "--processes", "1"),
     "qworker --dry-run": lambda: command("qworker", "--dry-run"),
     **{name: partial(page, name) for name in ADMIN},

@@ -15,7 +15,7 @@ from django_pgqueue import functions
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.backend.schedules import check_public
 from django_pgqueue.compat import TaskException
-from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.exceptions import OutdatedQueue, PgQueueError
 from django_pgqueue.management import databases
 from django_pgqueue.management.sources.celery_beat import CeleryBeat
 from django_pgqueue.management.sources.django_q2 import DjangoQ2
@@ -119,6 +119,8 @@ class Move:
         try:
             with transaction.atomic(using=self.database):
                 self._move(row)
+        except OutdatedQueue:
+            raise  # it is no reason of one row
         except (PgQueueError, TaskException, Unmeant, TypeError, ValueError, OverflowError) as error:
             self.left[row.table, row.task, str(error)].append(row.id)
             return False

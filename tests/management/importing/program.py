@@ -9,6 +9,8 @@ import datetime as dt
 import io
 import json
 import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -19,11 +21,12 @@ from procrastinate.contrib.django import app
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.testing import drain
 from tests.management.importing import tasks
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATH = "tests.management.importing.tasks"
+PATH = tasks.PATH
 LATER = dt.datetime(2040, 2, 3, 4, 5, tzinfo=dt.UTC)
 
 
@@ -181,6 +184,62 @@ def while_a_worker_has_one() -> list[str]:
     return said
 
 
+def tell_in_tasks_db() -> None:
+    from django_tasks_db.models import DBTaskResult
+
+    for n in range(5):
+        tasks.stays.enqueue(n)
+    DBTaskResult.objects.update(task_path=f"{PATH}.tell")
+
+
+def tell_in_procrastinate() -> None:
+    with app.open():
+        for n in range(5):
+            app.configure_task(f"{PATH}.tell", queue="default").defer(n=n)
+
+
+THEIR_WORKERS: dict[str, tuple[Callable[[], None], list[str]]] = {
+    "tasks-db": (tell_in_tasks_db, ["db_worker", "--batch", "--backend", "old"]),
+    "procrastinate": (tell_in_procrastinate, ["procrastinate", "worker", "--one-shot", "--concurrency", "1"]),
+}
+
+
+def beside_their_worker(name: str) -> dict[str, Any]:
+    """Moves the jobs while a worker of the other queue runs one of them, and then runs all on both sides."""
+    fill, command = THEIR_WORKERS[name]
+    fill()
+    with connection.cursor() as cursor:
+        cursor.execute("create table ran (n integer); create table let_go ()")
+        worker = subprocess.Popen([sys.executable, "-m", "django", *command], stdout=sys.stderr)
+        try:
+            wait_until(lambda: tasks.rows("select from ran"), "their worker has begun", 60)
+            said = moved(name)
+            cursor.execute("insert into let_go default values")
+            code = worker.wait(60)
+        finally:
+            worker.kill()
+        drain()
+        runs = tasks.rows("select n from ran order by n")
+        cursor.execute("drop table ran, let_go")
+    return {"said": said, "code": code, "runs": [n for (n,) in runs]}
+
+
+def taken_by_a_cluster() -> list[int]:
+    """Ids of jobs that a cluster of django-q2 has taken, and of those that are there after the move."""
+    from django_q.brokers import get_broker
+    from django_q.models import OrmQ
+    from django_q.tasks import async_task
+
+    for n in range(3):
+        async_task(f"{PATH}.note", n)
+    [(taken, _)] = get_broker().dequeue()
+    moved("django-q2")
+    left = list(OrmQ.objects.values_list("pk", flat=True))
+    OrmQ.objects.all().delete()
+    Message.objects.all().delete()
+    return [taken, *left]
+
+
 def main() -> None:
     call_command("migrate", "django_pgqueue", verbosity=0)
     without = io.StringIO()
@@ -192,4 +251,10 @@ def main() -> None:
             refused[name] = f"{type(error).__name__}: {error}"
     call_command("migrate", verbosity=0)
     locked = while_a_worker_has_one()
-    print(json.dumps({"refused": refused, "locked": locked, **{name: seen(name) for name in SOURCES}}))
+    found = {
+        "refused": refused,
+        "locked": locked,
+        "beside": {name: beside_their_worker(name) for name in THEIR_WORKERS},
+        "taken": taken_by_a_cluster(),
+    }
+    print(json.dumps(found | {name: seen(name) for name in SOURCES}))

@@ -26,6 +26,7 @@ LOOKS = {
     "qenqueue": [],
     "qbind": ["--dry-run"],
     "qstatus": ["--once"],
+    "qimport": ["--from", "tasks-db", "--dry-run"],
     "qdoctor": ["--database", "default", "--json"],
 }
 """What makes each of them end.  qpipeline starts Spark: its options are read, and no more."""
@@ -99,6 +100,13 @@ def test_any_command_line_of_qbind_runs_or_is_refused(line: list[str]) -> None:
 @fuzz(few=15)
 def test_any_command_line_of_qstatus_runs_or_is_refused(line: list[str]) -> None:
     done_or_refused("qstatus", line)
+
+
+@given(lines("qimport"))
+@example(["--database", "\udcff"])
+@fuzz(few=15)
+def test_any_command_line_of_qimport_runs_or_is_refused(line: list[str]) -> None:
+    done_or_refused("qimport", line)
 
 
 def done_or_refused(command: str, line: list[str]) -> None:
