@@ -126,6 +126,7 @@ class Run:
         self.environment = dict(
             os.environ,
             PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
+            PYTHONDONTWRITEBYTECODE="",  # the tests start many processes, and each would compile this package anew
             PYTEST_ADDOPTS="--durations=30 --durations-min=3 -o cache_dir={}".format(folder / "cache"),
         )
 
