@@ -132,6 +132,8 @@ $$;
 \ir rollup/pgqueue_rollup_prune.sql
 -- Durable.  The steps of a durable task are recorded, and it is suspended while it waits: for a time, an event, a decision
 -- or its children.
+\ir step/pgqueue_name_require.sql
+\ir step/pgqueue_step_refuse.sql
 \ir step/pgqueue_step_record.sql
 \ir step/pgqueue_step_record_many.sql
 \ir step/pgqueue_step_load.sql

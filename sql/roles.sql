@@ -94,6 +94,8 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_complete', 'consumer', false, null),
     ('pgqueue_message_defer', 'consumer', false, null),
     ('pgqueue_message_fail', 'consumer', false, null),
+    ('pgqueue_name_require', 'consumer', false, null),
+    ('pgqueue_step_refuse', 'consumer', false, null),
     ('pgqueue_step_record', 'consumer', false, null),
     ('pgqueue_step_record_many', 'consumer', false, null),
     ('pgqueue_step_load', 'consumer', false, null),

@@ -42,6 +42,8 @@ drop function if exists pgqueue_step_result(bigint, timestamptz, text);
 drop function if exists pgqueue_step_load(bigint, timestamptz, integer);
 drop function if exists pgqueue_step_record_many(bigint[], integer[], text[], text[], jsonb[], text[], text[], timestamptz[]);
 drop function if exists pgqueue_step_record(bigint, integer, text, jsonb, text, text, text, text, timestamptz);
+drop function if exists pgqueue_step_refuse(text, text, text, timestamptz);
+drop function if exists pgqueue_name_require(text, text, integer);
 drop function if exists pgqueue_message_publish(text, text, jsonb, jsonb, integer, bigint, boolean, text);
 drop function if exists pgqueue_binding_delete(text, text, text, text, text);
 drop function if exists pgqueue_binding_declare(text, text, text, text, text, integer, integer, boolean);

@@ -52,7 +52,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_step_record', 'pgqueue_step_record_many', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_step_enqueue', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_name_require', 'pgqueue_step_refuse', 'pgqueue_step_record', 'pgqueue_step_record_many', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_step_enqueue', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -276,6 +276,9 @@ create table pgqueue_step (
     error       text,
     result      jsonb,
     constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
+    constraint pgqueue_step_times_of_calendar check (
+        least(recorded_at, started_at, finished_at) >= '0001-01-02 00:00:00+00'
+        and greatest(recorded_at, started_at, finished_at) <= '9999-12-30 00:00:00+00'),
     constraint pgqueue_step_words_known check (
         kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
         and status in ('began', 'failed', 'waiting', 'unasked', 'done'))
@@ -312,7 +315,8 @@ create table pgqueue_child (
     error_message text,
     result        jsonb,
     by_after      boolean not null default false,
-    primary key (message_id, parent_id)
+    primary key (message_id, parent_id),
+    constraint pgqueue_child_times_of_calendar check (created_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 )\;
 
 create index pgqueue_child_parent_ix on pgqueue_child (parent_id)\;
@@ -324,6 +328,7 @@ create table pgqueue_event (
     name       text primary key,
     emitted_at timestamptz not null,
     payload    jsonb not null,
+    constraint pgqueue_event_times_of_calendar check (emitted_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_event_name_short check (name <> '' and octet_length(name) <= 512)
 )\;
 
@@ -342,6 +347,9 @@ create table pgqueue_approval (
     comment    text,
     details    jsonb,
     primary key (message_id, name),
+    constraint pgqueue_approval_times_of_calendar check (
+        asked_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and decided_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_approval_decided_whole check (num_nulls(decided_at, approved, decided_by) in (0, 3)),
     constraint pgqueue_approval_comment_short check (octet_length(comment) <= 10000)
 )\;
@@ -4730,6 +4738,38 @@ as $$
     )
     select count(*)::integer from kept
 $$\;
+create or replace function pgqueue_name_require(p_name text, p_what text, p_max integer default 255) returns void
+language plpgsql stable
+as $$
+-- Raises an error unless p_name can be the name of p_what: 1 to p_max bytes.  The functions of durable tasks call this.
+begin
+    if p_name is null or p_name = '' or octet_length(p_name) > p_max then
+        raise exception 'the name of % is %, of % bytes', p_what, quote_nullable(left(p_name, 50)), coalesce(octet_length(p_name), 0)
+            using errcode = 'invalid_parameter_value', hint = format('It must have 1 to %s bytes.', p_max);
+    end if;
+end
+$$\;
+create or replace function pgqueue_step_refuse(p_name text, p_kind text, p_status text, p_started_at timestamptz)
+returns boolean
+language plpgsql
+set search_path from current
+as $$
+-- Raises the error that says why a step cannot be recorded.  pgqueue_step_record and pgqueue_step_record_many call this
+-- where the table would refuse the record.
+begin
+    perform pgqueue_name_require(p_name, 'a step');
+    if p_kind is null or p_kind not in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval') then
+        raise exception 'p_kind of the step % is %', p_name, quote_nullable(left(p_kind, 50))
+            using errcode = 'invalid_parameter_value',
+                  hint = 'It must be step, atomic, enqueue, sleep, event or approval.';
+    elsif p_status is null or p_status not in ('began', 'failed', 'waiting', 'unasked', 'done') then
+        raise exception 'p_status of the step % is %', p_name, quote_nullable(left(p_status, 50))
+            using errcode = 'invalid_parameter_value', hint = 'It must be done, failed, began, waiting or unasked.';
+    end if;
+    raise exception 'p_started_at of the step % is %', p_name, p_started_at
+        using errcode = 'invalid_parameter_value', hint = 'It must be a time of the years 1 to 9999, or null.';
+end
+$$\;
 create or replace function pgqueue_step_record(
     p_id bigint,
     p_attempt integer,
@@ -4760,11 +4800,19 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000), p_result
+        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+               case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id
     )
-    select exists (select from recorded)
+    select case
+        when p_name <> '' and octet_length(p_name) <= 255
+             and p_kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+             and p_status in ('began', 'failed', 'waiting', 'unasked', 'done')
+             and (p_started_at is null or p_started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+        then exists (select from recorded)
+        else pgqueue_step_refuse(p_name, p_kind, p_status, p_started_at)
+    end
 $$\;
 create or replace function pgqueue_step_record_many(
     p_ids bigint[],
@@ -4785,12 +4833,20 @@ as $$
     -- Records steps of several messages in one transaction, as pgqueue_step_record records one.  Returns the places
     -- (from 1) of those that were recorded.  The others may have lost their attempt, or somebody else has locked their
     -- message: pgqueue_step_record says which, and waits.  This function waits for nobody, so that one message does not
-    -- hold up the others.
+    -- hold up the others.  One that cannot be recorded at all is an error, and none is recorded.
     -- Locks rows of pgqueue_message for key share; writes pgqueue_step.
     with asked as materialized (
         select a.*
         from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
              with ordinality as a (id, attempt, worker, name, result, kind, status, started_at, place)
+        where case
+            when a.name <> '' and octet_length(a.name) <= 255
+                 and a.kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+                 and a.status in ('began', 'failed', 'waiting', 'unasked', 'done')
+                 and (a.started_at is null or a.started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+            then true
+            else pgqueue_step_refuse(a.name, a.kind, a.status, a.started_at)
+        end
     ),
     held as (
         select m.id, m.attempt, m.worker from pgqueue_message m
@@ -4800,7 +4856,8 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name, a.result
+        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+               case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
         from asked a join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
              cross join pgqueue_clock() as c (now)
         returning message_id, name, status
@@ -4815,12 +4872,13 @@ set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
-    -- Returns the records of the steps of one message, the latest last.  p_created_at is that of the message.
+    -- Returns the records of the steps of one message, the latest last.  p_created_at is that of the message; null: reads the days of
+    -- all messages.
     -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
     select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
     from pgqueue_step s
     cross join lateral (select coalesce(pg_column_size(s.result), 0) > p_max_bytes as is_large) as l
-    where s.message_id = p_id and s.recorded_at >= p_created_at - interval '1 day'
+    where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day'
     order by s.finished_at
 $$\;
 create or replace function pgqueue_step_result(p_id bigint, p_created_at timestamptz, p_name text) returns jsonb
@@ -4832,7 +4890,7 @@ as $$
     -- Returns the recorded result of one step.
     select s.result
     from pgqueue_step s
-    where s.message_id = p_id and s.recorded_at >= p_created_at - interval '1 day' and s.name = p_name
+    where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day' and s.name = p_name
       and s.status = 'done'
     limit 1
 $$\;
@@ -4848,6 +4906,10 @@ as $$
 declare
     v_name text := 'pgqueue_step_' || to_char(p_day, 'YYYYMMDD');
 begin
+    if p_day is null or p_day not between '0001-01-02' and '9999-12-30' then
+        raise exception 'p_day is %', p_day
+            using errcode = 'invalid_parameter_value', hint = 'It must be a day of the years 1 to 9999.';
+    end if;
     if exists (
         select from pg_class c
         where c.relname = v_name
@@ -5016,7 +5078,7 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--   p_event         not for an approval, whose event is that of the decision: it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
 --                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
 --   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
 --                   not be one of them
@@ -5029,20 +5091,50 @@ as $$
 -- Returns suspended or cancelled; null: the attempt is not the caller's any more, and nothing happened.
 -- Locks one row; writes pgqueue_message, pgqueue_attempt, pgqueue_step, pgqueue_approval and pgqueue_ended.
 declare
+    v_max constant integer := 100000;
     v_message pgqueue_message;
     v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
     v_until bigint := coalesce(p_until, 9223372036854775807);
     v_ids bigint[];
+    v_decision text;
 begin
+    if cardinality(p_after_ids) > v_max then
+        raise exception 'p_after_ids has % ids', cardinality(p_after_ids)
+            using errcode = 'program_limit_exceeded',
+                  hint = format('It may have %s: wait for the first of them, and then for the rest.', v_max);
+    end if;
     v_ids := array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
     if p_id = any (p_after_ids) then
         raise exception 'message % would wait for itself', p_id
             using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
     end if;
-    if p_kind = 'approval' and p_name is null then
-        raise exception 'message % would wait for an approval without a name, which nobody can decide', p_id
-            using errcode = 'invalid_parameter_value', hint = 'Name it with p_name.';
+    if p_kind is null or p_kind not in ('sleep', 'event', 'approval') then
+        raise exception 'p_kind is %', quote_nullable(left(p_kind, 50))
+            using errcode = 'invalid_parameter_value', hint = 'It must be sleep, event or approval.';
+    end if;
+    if p_kind = 'approval' then
+        if p_name is null then
+            raise exception 'message % would wait for an approval without a name, which nobody can decide', p_id
+                using errcode = 'invalid_parameter_value', hint = 'Name it with p_name.';
+        end if;
+        v_decision := format('pgqueue:approval:%s:%s', p_id, p_name);
+        p_event := coalesce(p_event, v_decision);
+        if p_event <> v_decision then
+            raise exception 'message % would wait for the event %, which no decision of % emits', p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
+                using errcode = 'invalid_parameter_value', hint = 'Leave p_event out.';
+        elsif p_permission is not null then
+            perform pgqueue_name_require(p_permission, 'a permission');
+        end if;
+        if pgqueue_message_is_large(p_details) then
+            p_details := pgqueue_message_readable(p_details, 'p_details');
+        end if;
+    elsif p_event is not null then
+        perform pgqueue_name_require(p_event, 'an event');
+        if starts_with(p_event, 'pgqueue:') then
+            raise exception 'message % would wait for the event %, which nobody can emit', p_id, quote_literal(left(p_event, 50))
+                using errcode = 'invalid_parameter_value', hint = 'Names that begin with pgqueue: belong to the queue.';
+        end if;
     end if;
     if p_until is null and p_event is null and v_ids = '{}' then
         raise exception 'message % would wait for nothing, and so for ever', p_id
@@ -5050,6 +5142,9 @@ begin
                   hint = 'Give p_until, p_event or p_after_ids; p_until => pgqueue_now() makes it ready at once.';
     end if;
     p_name := coalesce(p_name, p_event);
+    if p_name is not null then
+        perform pgqueue_name_require(p_name, 'a step');
+    end if;
     select m.* into v_message
     from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
@@ -5114,6 +5209,11 @@ as $$
 declare
     v_queue text;
 begin
+    perform pgqueue_name_require(p_name, 'an event', 512);
+    if p_payload is null then
+        raise exception 'the payload of the event % is null', left(p_name, 50)
+            using errcode = 'null_value_not_allowed', hint = 'Give a JSON value, such as {}.';
+    end if;
     insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
     on conflict do nothing;
     if not found then
@@ -5140,12 +5240,9 @@ as $$
 -- p_payload must not be null, which is what a task gets that has waited for too long, and must be what Python reads:
 -- integers of up to 4300 digits, up to 1000 levels of lists and objects.
 begin
-    if p_name is null or p_name = '' or octet_length(p_name) > 255 then
-        raise exception 'the name of an event has % bytes', coalesce(octet_length(p_name), 0)
-            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
-    end if;
+    perform pgqueue_name_require(p_name, 'an event');
     if starts_with(p_name, 'pgqueue:') then
-        raise exception 'the name of an event begins with pgqueue:'
+        raise exception 'the name of the event % begins with pgqueue:', quote_literal(left(p_name, 50))
             using errcode = 'invalid_parameter_value', hint = 'These names belong to the queue. Choose another one.';
     end if;
     if p_payload is null or p_payload = 'null' then
@@ -5187,12 +5284,13 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
-    if p_approved is null or p_by is null or p_by = '' then
-        raise exception 'a decision needs p_approved and p_by'
-            using errcode = 'invalid_parameter_value', hint = 'Pass true or false, and the name of who decides.';
+    perform pgqueue_name_require(p_by, 'who decides');
+    if p_approved is null then
+        raise exception 'p_approved is null'
+            using errcode = 'invalid_parameter_value', hint = 'Pass true or false.';
     elsif octet_length(p_comment) > 10000 then
         raise exception 'the comment has % bytes', octet_length(p_comment)
-            using errcode = 'invalid_parameter_value', hint = 'It may have 10000.';
+            using errcode = 'invalid_parameter_value', hint = 'It may have 10000. Cut it off, or keep it elsewhere and give its address.';
     end if;
     select a.decided_at into v_decided_at from pgqueue_approval a
     where a.message_id = p_message_id and a.name = p_name
@@ -5226,27 +5324,35 @@ create or replace function pgqueue_child_add(
     p_worker text default null,
     p_cancels boolean default true
 ) returns boolean
-language sql
+language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Records, in the transaction that enqueues the message p_child_id, that it is a child of a message that the caller
-    -- holds.  p_cancels: it is cancelled with its parent, unless it has begun.
-    -- Returns false when the attempt is not the caller's any more: the caller rolls back.
-    -- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_child.
-    with held as (
-        select m.id from pgqueue_message m
-        where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
-        for key share
-    ),
-    added as (
-        insert into pgqueue_child (message_id, parent_id, created_at, cancels)
-        select p_child_id, h.id, pgqueue_clock(), p_cancels from held h
-        on conflict do nothing
-    )
-    select exists (select from held)
+-- Records, in the transaction that enqueues the message p_child_id, that it is a child of a message that the caller
+-- holds.  p_cancels: it is cancelled with its parent, unless it has begun.
+-- Returns false when the attempt is not the caller's any more: the caller rolls back.
+-- Locks one row of pgqueue_message as pgqueue_step_record does; writes pgqueue_child.
+begin
+    if p_child_id is null or p_child_id = p_id then
+        raise exception 'p_child_id of the message % is %', p_id, quote_nullable(p_child_id)
+            using errcode = 'invalid_parameter_value', hint = 'It must be the id of another message, which was just enqueued.';
+    elsif p_cancels is null then
+        raise exception 'p_cancels of the child % is null', p_child_id
+            using errcode = 'invalid_parameter_value', hint = 'Pass true or false, or leave it out.';
+    end if;
+    perform from pgqueue_message m
+    where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
+    for key share;
+    if not found then
+        return false;
+    end if;
+    insert into pgqueue_child (message_id, parent_id, created_at, cancels)
+    values (p_child_id, p_id, pgqueue_clock(), p_cancels)
+    on conflict do nothing;
+    return true;
+end
 $$\;
 create or replace function pgqueue_child_outcomes(p_parent_id bigint, p_ids bigint[])
 returns table (p_id bigint, p_status text, p_error_class text, p_error_message text, p_result jsonb)
@@ -5304,10 +5410,8 @@ begin
         raise exception 'p_amount is %, and p_limit is %', left(p_amount::text, 50), left(p_limit::text, 50)
             using errcode = 'invalid_parameter_value',
                   hint = 'They must be numbers of up to 30 digits on each side of the point, and p_amount not below 0.';
-    elsif p_name is null or p_name = '' or octet_length(p_name) > 255 then
-        raise exception 'the name of a budget has % bytes', coalesce(octet_length(p_name), 0)
-            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
     end if;
+    perform pgqueue_name_require(p_name, 'a budget');
     perform from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
     for key share;
@@ -5355,7 +5459,7 @@ begin
     order by s.finished_at, s.ctid
     limit 1;
     if not found then
-        raise exception 'message % has no step %', p_message_id, p_step
+        raise exception 'message % has no step %', p_message_id, left(p_step, 100)
             using errcode = 'invalid_parameter_value', hint = 'Choose one that it has come to (pgqueue_step).';
     end if;
     select e.id into v_id from pgqueue_attempt_enqueue(array[v_attempt_id], p_version) as e (id);

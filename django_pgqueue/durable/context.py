@@ -21,6 +21,7 @@ from django_pgqueue.durable.events import event_name
 from django_pgqueue.durable.steps import REPEAT
 from django_pgqueue.exceptions import BudgetExceeded, InvalidStep, StepNotRepeated
 from django_pgqueue.functions import Wait
+from django_pgqueue.tasks.after import MAX_IDS
 from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.values import content, names, times
 from django_pgqueue.values.limits import MAX_NAME_BYTES
@@ -213,7 +214,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         outcomes = functions.child_outcomes(self.steps.connection, self.message, ids) if ids else []
         waiting = tuple(outcome.id for outcome in outcomes if outcome.status == "waiting")
         if waiting:
-            raise self.steps.suspended(Wait(after_ids=waiting))
+            raise self.steps.suspended(Wait(after_ids=waiting[:MAX_IDS]))  # then it looks after the others
         ended = [outcome_of(outcome, self.message.id) for outcome in outcomes]
         if not return_exceptions:
             for value in ended:

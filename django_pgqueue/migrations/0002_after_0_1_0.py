@@ -491,6 +491,8 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_child_cancel", since="0.1.0"),
         ReplaceFunction("pgqueue_event_arrive", since="0.1.0"),
         ReplaceFunction("pgqueue_child_keep", since="0.1.0"),
+        ReplaceFunction("pgqueue_name_require", since="0.1.0"),
+        ReplaceFunction("pgqueue_step_refuse", since="0.1.0"),
         ReplaceFunction("pgqueue_step_record", since="0.1.0"),
         ReplaceFunction("pgqueue_step_record_many", since="0.1.0"),
         ReplaceFunction("pgqueue_step_load", since="0.1.0"),

@@ -98,10 +98,25 @@ select m.id, m.attempt > 0 and m.last_error <> '', cardinality(m.after_ids),
        case when m.parked_at is not null then coalesce(m.unknown_since, m.parked_at) end,
        m.unknown_since is not null,
        case when m.parked_at is not null then left(m.last_error, 300) end,
-       m.suspended_attempt is not distinct from m.attempt and m.unlock_at is null, left(m.awaited_event, 600)
+       case when m.suspended_attempt is not distinct from m.attempt and m.unlock_at is null
+            then coalesce(w.since, h.finished_at, m.created_at) end,
+       left(m.awaited_event, 600), e.emitted_at,
+       e.emitted_at is not null and exists (select from pgqueue_ended n where n.event = m.awaited_event)
 from pgqueue_message m
 left join lateral (select * from pgqueue_queue where name = m.queue and paused_at is not null limit 1) as q on true
 left join lateral (select * from pgqueue_channel where name = m.channel limit 1) as c on true
+left join lateral (select * from pgqueue_event where name = m.awaited_event limit 1) as e on true
+left join lateral (
+    select s.finished_at as since from pgqueue_step s
+    where s.message_id = m.id and s.status = 'waiting' and m.suspended_attempt is not null and m.after_ids is null
+      and m.awaited_event is not distinct from case s.kind
+          when 'event' then coalesce(s.result #>> '{}', s.name)
+          when 'approval' then format('pgqueue:approval:%%s:%%s', m.id, s.name) end
+    order by s.finished_at desc limit 1) as w on true
+left join lateral (
+    select a.finished_at from pgqueue_attempt a
+    where a.message_id = m.id and m.suspended_attempt is not null and w.since is null
+    order by a.id desc limit 1) as h on true
 where m.id = any(%(ids)s)
 """
 
@@ -120,8 +135,12 @@ class Facts(NamedTuple):
     """Epoch ms; None: it is not parked."""
     is_unknown: bool
     parked_because: str | None
-    is_suspended: bool
+    suspended_since: dt.datetime | None
+    """None: it is not suspended."""
     awaited_event: str | None
+    emitted_at: dt.datetime | None
+    is_told: bool
+    """Somebody is going to be told that the event was emitted."""
 
 
 class Reason(Protocol):
@@ -229,24 +248,76 @@ class SuspendedUntil:
 
     until: dt.datetime
     event: str | None
+    since: dt.datetime
 
     def words(self, now: dt.datetime) -> Words:
         """
-        >>> SuspendedUntil(EpochDateTime.from_ms(2**63 - 1), "paid:7").words(dt.datetime.now(dt.UTC))
-        ('It is suspended: it waits for the event “{}”.', 'paid:7')
+        >>> noon = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
+        >>> sentence(SuspendedUntil(EpochDateTime.from_ms(2**63 - 1), "paid:7", noon), noon)
+        'It is suspended since 2030-01-01 12:00:00+00:00: it waits for the event “paid:7”.'
         """
         if self.event is None:
             far = f", {far}" if (far := relative(self.until, now)) else ""
-            return gettext("It is suspended: it sleeps until {}{}."), self.until, far
-        decision = self.event.split(":", 3) if self.event.startswith("pgqueue:approval:") else []
+            return gettext("It is suspended since {}: it sleeps until {}{}."), self.since, self.until, far
+        decision = _decision(self.event)
         if to_epoch_ms(self.until) >= NEVER_MS:
-            if len(decision) == 4:
-                return gettext("It is suspended: it waits for the decision “{}”."), decision[3]
-            return gettext("It is suspended: it waits for the event “{}”."), self.event
-        if len(decision) == 4:
-            words = gettext("It is suspended: it waits for the decision “{}”, until {} at the latest.")
-            return words, decision[3], self.until
-        return gettext("It is suspended: it waits for the event “{}”, until {} at the latest."), self.event, self.until
+            if decision is not None:
+                return gettext("It is suspended since {}: it waits for the decision “{}”."), self.since, decision
+            return gettext("It is suspended since {}: it waits for the event “{}”."), self.since, self.event
+        if decision is not None:
+            words = gettext("It is suspended since {}: it waits for the decision “{}”, until {} at the latest.")
+            return words, self.since, decision, self.until
+        words = gettext("It is suspended since {}: it waits for the event “{}”, until {} at the latest.")
+        return words, self.since, self.event, self.until
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedSince:
+    """A durable task waits for others, which another reason names."""
+
+    since: dt.datetime
+
+    def words(self, _: dt.datetime) -> Words:
+        return gettext("It is suspended since {}."), self.since
+
+
+@dataclass(frozen=True, slots=True)
+class EventEmitted:
+    """What a durable task waits for has come, and the task has not been woken yet."""
+
+    event: str
+    since: dt.datetime
+    emitted_at: dt.datetime
+    is_told: bool
+    """A worker is going to look at those who wait for the event."""
+
+    def words(self, _: dt.datetime) -> Words:
+        decision = _decision(self.event)
+        if self.is_told and decision is not None:
+            words = gettext("It waits since {} for the decision “{}”, made at {}. A worker will notice this soon.")
+        elif self.is_told:
+            words = gettext("It waits since {} for the event “{}”, emitted at {}. A worker will notice this soon.")
+        elif decision is not None:
+            words = gettext(
+                "It waits since {} for the decision “{}”, made at {}, which has not woken it. Run it now: then it "
+                "looks for the decision again."
+            )
+        else:
+            words = gettext(
+                "It waits since {} for the event “{}”, emitted at {}, which has not woken it. Run it now: then it "
+                "looks for the event again."
+            )
+        return words, self.since, decision or self.event, self.emitted_at
+
+
+def _decision(event: str) -> str | None:
+    """Returns the name of the decision that emits the event.
+
+    >>> _decision("pgqueue:approval:7:ship: abroad"), _decision("paid:7")
+    ('ship: abroad', None)
+    """
+    parts = event.split(":", 3) if event.startswith("pgqueue:approval:") else []
+    return parts[3] if len(parts) == 4 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,15 +425,23 @@ def _reasons(message: Message, facts: Facts, now: dt.datetime, service: Service)
 def _not_before(message: Message, facts: Facts, now_ms: int) -> Iterator[Reason]:
     if facts.after:
         yield AfterOthers(facts.after, facts.after_left)
+        if facts.suspended_since is not None:
+            yield SuspendedSince(facts.suspended_since)
     elif facts.parked_since is not None:
         reason = Parked if facts.is_unknown else LeftToLaterVersion
         yield reason(EpochDateTime.from_ms(facts.parked_since), facts.parked_because or "-")
     elif message.alone_at is not None:
         yield Quarantined(message.lost, message.alone_at)
-    elif facts.is_suspended and to_epoch_ms(message.dequeue_at) > now_ms:
-        yield SuspendedUntil(message.dequeue_at, facts.awaited_event)
+    elif facts.suspended_since is not None and to_epoch_ms(message.dequeue_at) > now_ms:
+        yield _suspended(message.dequeue_at, facts.suspended_since, facts)
     elif to_epoch_ms(message.dequeue_at) > now_ms:
         yield Scheduled(message.dequeue_at, message.attempt if facts.is_retry else None)
+
+
+def _suspended(until: dt.datetime, since: dt.datetime, facts: Facts) -> Reason:
+    if facts.awaited_event is not None and facts.emitted_at is not None:
+        return EventEmitted(facts.awaited_event, since, facts.emitted_at, facts.is_told)
+    return SuspendedUntil(until, facts.awaited_event, since)
 
 
 def _channel(name: str, facts: Facts, now_ms: int) -> Iterator[Reason]:

@@ -19,12 +19,13 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
-    if p_approved is null or p_by is null or p_by = '' then
-        raise exception 'a decision needs p_approved and p_by'
-            using errcode = 'invalid_parameter_value', hint = 'Pass true or false, and the name of who decides.';
+    perform pgqueue_name_require(p_by, 'who decides');
+    if p_approved is null then
+        raise exception 'p_approved is null'
+            using errcode = 'invalid_parameter_value', hint = 'Pass true or false.';
     elsif octet_length(p_comment) > 10000 then
         raise exception 'the comment has % bytes', octet_length(p_comment)
-            using errcode = 'invalid_parameter_value', hint = 'It may have 10000.';
+            using errcode = 'invalid_parameter_value', hint = 'It may have 10000. Cut it off, or keep it elsewhere and give its address.';
     end if;
     select a.decided_at into v_decided_at from pgqueue_approval a
     where a.message_id = p_message_id and a.name = p_name

@@ -26,10 +26,8 @@ begin
         raise exception 'p_amount is %, and p_limit is %', left(p_amount::text, 50), left(p_limit::text, 50)
             using errcode = 'invalid_parameter_value',
                   hint = 'They must be numbers of up to 30 digits on each side of the point, and p_amount not below 0.';
-    elsif p_name is null or p_name = '' or octet_length(p_name) > 255 then
-        raise exception 'the name of a budget has % bytes', coalesce(octet_length(p_name), 0)
-            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
     end if;
+    perform pgqueue_name_require(p_name, 'a budget');
     perform from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
     for key share;

@@ -8,12 +8,9 @@ as $$
 -- p_payload must not be null, which is what a task gets that has waited for too long, and must be what Python reads:
 -- integers of up to 4300 digits, up to 1000 levels of lists and objects.
 begin
-    if p_name is null or p_name = '' or octet_length(p_name) > 255 then
-        raise exception 'the name of an event has % bytes', coalesce(octet_length(p_name), 0)
-            using errcode = 'invalid_parameter_value', hint = 'It must have 1 to 255.';
-    end if;
+    perform pgqueue_name_require(p_name, 'an event');
     if starts_with(p_name, 'pgqueue:') then
-        raise exception 'the name of an event begins with pgqueue:'
+        raise exception 'the name of the event % begins with pgqueue:', quote_literal(left(p_name, 50))
             using errcode = 'invalid_parameter_value', hint = 'These names belong to the queue. Choose another one.';
     end if;
     if p_payload is null or p_payload = 'null' then

@@ -11,6 +11,11 @@ as $$
 declare
     v_queue text;
 begin
+    perform pgqueue_name_require(p_name, 'an event', 512);
+    if p_payload is null then
+        raise exception 'the payload of the event % is null', left(p_name, 50)
+            using errcode = 'null_value_not_allowed', hint = 'Give a JSON value, such as {}.';
+    end if;
     insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
     on conflict do nothing;
     if not found then

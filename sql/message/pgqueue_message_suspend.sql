@@ -23,7 +23,7 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--   p_event         not for an approval, whose event is that of the decision: it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
 --                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
 --   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
 --                   not be one of them
@@ -36,20 +36,50 @@ as $$
 -- Returns suspended or cancelled; null: the attempt is not the caller's any more, and nothing happened.
 -- Locks one row; writes pgqueue_message, pgqueue_attempt, pgqueue_step, pgqueue_approval and pgqueue_ended.
 declare
+    v_max constant integer := 100000;
     v_message pgqueue_message;
     v_now bigint := pgqueue_now();
     v_clock timestamptz := pgqueue_clock();
     v_until bigint := coalesce(p_until, 9223372036854775807);
     v_ids bigint[];
+    v_decision text;
 begin
+    if cardinality(p_after_ids) > v_max then
+        raise exception 'p_after_ids has % ids', cardinality(p_after_ids)
+            using errcode = 'program_limit_exceeded',
+                  hint = format('It may have %s: wait for the first of them, and then for the rest.', v_max);
+    end if;
     v_ids := array(select distinct a.id from unnest(p_after_ids) as a (id) where a.id is not null order by 1);
     if p_id = any (p_after_ids) then
         raise exception 'message % would wait for itself', p_id
             using errcode = 'invalid_parameter_value', hint = 'Leave its id out of p_after_ids.';
     end if;
-    if p_kind = 'approval' and p_name is null then
-        raise exception 'message % would wait for an approval without a name, which nobody can decide', p_id
-            using errcode = 'invalid_parameter_value', hint = 'Name it with p_name.';
+    if p_kind is null or p_kind not in ('sleep', 'event', 'approval') then
+        raise exception 'p_kind is %', quote_nullable(left(p_kind, 50))
+            using errcode = 'invalid_parameter_value', hint = 'It must be sleep, event or approval.';
+    end if;
+    if p_kind = 'approval' then
+        if p_name is null then
+            raise exception 'message % would wait for an approval without a name, which nobody can decide', p_id
+                using errcode = 'invalid_parameter_value', hint = 'Name it with p_name.';
+        end if;
+        v_decision := format('pgqueue:approval:%s:%s', p_id, p_name);
+        p_event := coalesce(p_event, v_decision);
+        if p_event <> v_decision then
+            raise exception 'message % would wait for the event %, which no decision of % emits', p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
+                using errcode = 'invalid_parameter_value', hint = 'Leave p_event out.';
+        elsif p_permission is not null then
+            perform pgqueue_name_require(p_permission, 'a permission');
+        end if;
+        if pgqueue_message_is_large(p_details) then
+            p_details := pgqueue_message_readable(p_details, 'p_details');
+        end if;
+    elsif p_event is not null then
+        perform pgqueue_name_require(p_event, 'an event');
+        if starts_with(p_event, 'pgqueue:') then
+            raise exception 'message % would wait for the event %, which nobody can emit', p_id, quote_literal(left(p_event, 50))
+                using errcode = 'invalid_parameter_value', hint = 'Names that begin with pgqueue: belong to the queue.';
+        end if;
     end if;
     if p_until is null and p_event is null and v_ids = '{}' then
         raise exception 'message % would wait for nothing, and so for ever', p_id
@@ -57,6 +87,9 @@ begin
                   hint = 'Give p_until, p_event or p_after_ids; p_until => pgqueue_now() makes it ready at once.';
     end if;
     p_name := coalesce(p_name, p_event);
+    if p_name is not null then
+        perform pgqueue_name_require(p_name, 'a step');
+    end if;
     select m.* into v_message
     from pgqueue_message m
     where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())

@@ -28,7 +28,7 @@ begin
     order by s.finished_at, s.ctid
     limit 1;
     if not found then
-        raise exception 'message % has no step %', p_message_id, p_step
+        raise exception 'message % has no step %', p_message_id, left(p_step, 100)
             using errcode = 'invalid_parameter_value', hint = 'Choose one that it has come to (pgqueue_step).';
     end if;
     select e.id into v_id from pgqueue_attempt_enqueue(array[v_attempt_id], p_version) as e (id);

@@ -10,6 +10,10 @@ as $$
 declare
     v_name text := 'pgqueue_step_' || to_char(p_day, 'YYYYMMDD');
 begin
+    if p_day is null or p_day not between '0001-01-02' and '9999-12-30' then
+        raise exception 'p_day is %', p_day
+            using errcode = 'invalid_parameter_value', hint = 'It must be a day of the years 1 to 9999.';
+    end if;
     if exists (
         select from pg_class c
         where c.relname = v_name

@@ -28,9 +28,17 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000), p_result
+        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+               case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id
     )
-    select exists (select from recorded)
+    select case
+        when p_name <> '' and octet_length(p_name) <= 255
+             and p_kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+             and p_status in ('began', 'failed', 'waiting', 'unasked', 'done')
+             and (p_started_at is null or p_started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+        then exists (select from recorded)
+        else pgqueue_step_refuse(p_name, p_kind, p_status, p_started_at)
+    end
 $$;

@@ -17,12 +17,20 @@ as $$
     -- Records steps of several messages in one transaction, as pgqueue_step_record records one.  Returns the places
     -- (from 1) of those that were recorded.  The others may have lost their attempt, or somebody else has locked their
     -- message: pgqueue_step_record says which, and waits.  This function waits for nobody, so that one message does not
-    -- hold up the others.
+    -- hold up the others.  One that cannot be recorded at all is an error, and none is recorded.
     -- Locks rows of pgqueue_message for key share; writes pgqueue_step.
     with asked as materialized (
         select a.*
         from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
              with ordinality as a (id, attempt, worker, name, result, kind, status, started_at, place)
+        where case
+            when a.name <> '' and octet_length(a.name) <= 255
+                 and a.kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
+                 and a.status in ('began', 'failed', 'waiting', 'unasked', 'done')
+                 and (a.started_at is null or a.started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
+            then true
+            else pgqueue_step_refuse(a.name, a.kind, a.status, a.started_at)
+        end
     ),
     held as (
         select m.id, m.attempt, m.worker from pgqueue_message m
@@ -32,7 +40,8 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name, a.result
+        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+               case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
         from asked a join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
              cross join pgqueue_clock() as c (now)
         returning message_id, name, status

@@ -7,7 +7,7 @@ as $$
     -- Returns the recorded result of one step.
     select s.result
     from pgqueue_step s
-    where s.message_id = p_id and s.recorded_at >= p_created_at - interval '1 day' and s.name = p_name
+    where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day' and s.name = p_name
       and s.status = 'done'
     limit 1
 $$;

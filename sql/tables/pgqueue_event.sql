@@ -3,6 +3,7 @@ create table pgqueue_event (
     name       text primary key,
     emitted_at timestamptz not null,
     payload    jsonb not null,
+    constraint pgqueue_event_times_of_calendar check (emitted_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_event_name_short check (name <> '' and octet_length(name) <= 512)
 );
 
@@ -21,6 +22,9 @@ create table pgqueue_approval (
     comment    text,
     details    jsonb,
     primary key (message_id, name),
+    constraint pgqueue_approval_times_of_calendar check (
+        asked_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'
+        and decided_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
     constraint pgqueue_approval_decided_whole check (num_nulls(decided_at, approved, decided_by) in (0, 3)),
     constraint pgqueue_approval_comment_short check (octet_length(comment) <= 10000)
 );

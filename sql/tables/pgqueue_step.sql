@@ -21,6 +21,9 @@ create table pgqueue_step (
     error       text,
     result      jsonb,
     constraint pgqueue_step_name_short check (name <> '' and octet_length(name) <= 255),
+    constraint pgqueue_step_times_of_calendar check (
+        least(recorded_at, started_at, finished_at) >= '0001-01-02 00:00:00+00'
+        and greatest(recorded_at, started_at, finished_at) <= '9999-12-30 00:00:00+00'),
     constraint pgqueue_step_words_known check (
         kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
         and status in ('began', 'failed', 'waiting', 'unasked', 'done'))
@@ -57,7 +60,8 @@ create table pgqueue_child (
     error_message text,
     result        jsonb,
     by_after      boolean not null default false,
-    primary key (message_id, parent_id)
+    primary key (message_id, parent_id),
+    constraint pgqueue_child_times_of_calendar check (created_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
 );
 
 create index pgqueue_child_parent_ix on pgqueue_child (parent_id);

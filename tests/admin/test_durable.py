@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.admin.message import approvals
 from django_pgqueue.functions import Wait
-from django_pgqueue.models import Approval, Attempt, Event, Message, Step
+from django_pgqueue.models import Approval, Attempt, Ended, Event, Message, Step
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, claim, fail, send, sign_in, visitor_of
 
 if TYPE_CHECKING:
@@ -51,16 +52,45 @@ def staff(*codenames: str) -> Visitor:
 @pytest.mark.parametrize(
     ("wait", "expected"),
     [
-        (Wait(name="nap", delay_ms=3_600_000), "It is suspended: it sleeps until"),
-        (Wait(name="p", kind="event", event="paid:7"), "It is suspended: it waits for the event “paid:7”."),
+        (Wait(name="nap", delay_ms=3_600_000), ": it sleeps until"),
+        (Wait(name="p", kind="event", event="paid:7"), ": it waits for the event “paid:7”."),
         (Wait(name="p", kind="event", event="paid:7", delay_ms=60_000), "it waits for the event “paid:7”, until"),
-        (Wait(name="o", kind="approval", event="pgqueue:approval:1:a:b"), "it waits for the decision “a:b”."),
+        (Wait(name="a:b", kind="approval", event=None), "it waits for the decision “a:b”."),
     ],
 )
 def test_a_page_says_what_a_suspended_task_waits_for(root: Visitor, wait: Wait, expected: str) -> None:
     page = root.open(f"{MESSAGES}{suspend(wait)}/change/").root
     assert expected in page.text
+    assert "It is suspended since" in page.text
     assert "9223372036854775807" not in page.text
+
+
+@pytest.mark.parametrize("wait", [Wait(name="p", kind="event", event="paid:7"), Wait(name="ok", kind="approval")])
+def test_a_page_says_that_what_a_task_waits_for_has_come(root: Visitor, clock: Clock, wait: Wait) -> None:
+    pk = suspend(wait)
+    page = f"{MESSAGES}{pk}/change/"
+    began = root.open(page).root.text.partition("It is suspended since ")[2].partition(":")[0]
+    clock.advance(dt.timedelta(hours=1))
+    if wait.event is None:
+        assert functions.approval_decide(connection, pk, "ok", approved=True, by="ada", comment=None) == "decided"
+    else:
+        functions.event_emit(connection, wait.event, "{}")
+    what = "for the decision “ok”, made at" if wait.event is None else "for the event “paid:7”, emitted at"
+    text = root.open(page).root.text
+    assert f"It waits since {began}" in text
+    assert what in text
+    assert "A worker will notice this soon." in text
+    Ended.objects.all().delete()
+    text = root.open(page).root.text
+    assert what in text
+    assert "which has not woken it. Run it now" in text
+
+
+def test_a_page_says_since_when_a_task_waits_for_its_children(root: Visitor) -> None:
+    child = send(delay_ms=3_600_000)
+    text = root.open(f"{MESSAGES}{suspend(Wait(after_ids=(child,)))}/change/").root.text
+    assert "It waits for 1 job" in text
+    assert "It is suspended since" in text
 
 
 def test_the_list_says_that_a_task_is_suspended(root: Visitor) -> None:

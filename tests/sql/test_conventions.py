@@ -114,6 +114,19 @@ def test_a_function_finds_its_tables_with_any_search_path(session: Session, name
         assert pinned or not others, f"{others} depend on the search_path of the caller"
 
 
+def test_every_time_is_one_that_clients_can_read(session: Session) -> None:
+    unbound = session.column("""
+        select format('%s.%s', c.relname, a.attname) from pg_class c
+        join pg_attribute a on a.attrelid = c.oid and a.atttypid = 'timestamptz'::regtype
+        where c.relname like 'pgqueue%' and c.relkind in ('r', 'p') and c.relnamespace = 'public'::regnamespace
+          and not c.relispartition
+          and not exists (select from pg_constraint t where t.conrelid = c.oid and t.contype = 'c'
+                          and a.attnum = any (t.conkey) and pg_get_constraintdef(t.oid) ~ '9999-12-30')
+        order by 1
+    """)
+    assert unbound == []
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_runs_with_the_rights_of_its_caller(session: Session, name: str) -> None:
     assert not any(function.with_rights_of_owner for function in functions(session, name))

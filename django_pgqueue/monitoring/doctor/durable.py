@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.doctor.finding import Kind, Severity
+from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.formatting import span
+from django_pgqueue.monitoring.waiting import EventEmitted, reasons, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +27,12 @@ AWAITED_EVENT = Kind(
     Severity.WARNING,
     "The name in the task or in the code that emits may be wrong, or nobody emits it yet. Emit it, cancel the jobs, or "
     "give wait_for_event a timeout.",
+)
+MISSED_EVENT = Kind(
+    "missed-event",
+    Severity.ERROR,
+    "Run these jobs now (pgqueue_message_reschedule, or Run now in the admin): each looks for its event again. This is "
+    "a bug of the queue, or rows were changed by hand: please report it.",
 )
 UNASKED_STEP = Kind(
     "unasked-step",
@@ -52,6 +61,21 @@ having min(w.since) < pgqueue_clock() - %(waited_for)s
 order by min(w.since)
 limit 10
 """
+# The limit keeps the probes from becoming a join.  One that was emitted just now has its row in pgqueue_ended.
+MISSED = """
+select w.id, count(*) over ()
+from (
+    select m.id, m.awaited_event
+    from pgqueue_message m
+    where m.suspended_attempt is not null and m.suspended_attempt = m.attempt and m.unlock_at is null
+      and m.parked_at is null and m.awaited_event is not null and m.dequeue_at > pgqueue_now()
+    limit %(looked_at)s
+) as w
+cross join lateral (select from pgqueue_event e where e.name = w.awaited_event limit 1) as e
+where not exists (select from pgqueue_ended n where n.event = w.awaited_event)
+order by w.id
+limit 1
+"""
 UNASKED = """
 select s.name, count(*) over (), s.message_id, s.recorded_at
 from pgqueue_step s
@@ -74,6 +98,23 @@ def awaited_events(patient: Subject) -> Iterator[Finding]:
             messages=count,
             first=first,
             wait_seconds=(now - since).total_seconds(),
+        )
+
+
+def missed_events(patient: Subject) -> Iterator[Finding]:
+    for first, count in patient.rows(MISSED, {"looked_at": LOOKED_AT}):
+        now = patient.value("select pgqueue_clock()")
+        messages = list(Message.objects.using(patient.using).filter(pk=first))
+        found = reasons(messages, now, Service([]), using=patient.using).get(first, [])
+        why = [sentence(reason, now) for reason in found if isinstance(reason, EventEmitted)]
+        jobs = "1 job waits" if count == 1 else f"{count:,} jobs wait"
+        yield MISSED_EVENT.found(
+            f"{jobs} for an event that has been emitted. The first, {first}: {' '.join(why)}",
+            "select m.id, m.task, m.awaited_event from pgqueue_message m "
+            "join pgqueue_event e on e.name = m.awaited_event "
+            "where m.suspended_attempt is not null and m.unlock_at is null order by m.id;",
+            messages=count,
+            first=first,
         )
 
 

@@ -76,6 +76,7 @@ CHECKS = (
     Check("unknown tasks", workers.unknown_tasks),
     Check("parked messages", workers.parked_messages),
     Check("awaited events", durable.awaited_events),
+    Check("missed events", durable.missed_events),
     Check("steps that are not asked for", durable.unasked_steps),
     Check("channels", workers.miscounted_channels),
     Check("partitions", history.partitions),

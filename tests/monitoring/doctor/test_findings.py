@@ -23,7 +23,7 @@ from psycopg import pq
 from django_pgqueue import functions
 from django_pgqueue.checks import check_pins
 from django_pgqueue.functions import Wait, sql_files
-from django_pgqueue.models import Message
+from django_pgqueue.models import Ended, Message
 from django_pgqueue.monitoring.doctor import (
     KINDS,
     Severity,
@@ -570,9 +570,10 @@ def test_awaited_event(find: Find, pgqueue_clock: Clock) -> None:
     def wait(event: str, delay_ms: int | None = None) -> None:
         send(task="t")
         [held] = claim()
-        functions.message_suspend(connection, held, Wait(name=event, kind="event", event=event, delay_ms=delay_ms))
+        wait = Wait(name=event, kind="event", event=event, delay_ms=delay_ms)
+        functions.message_suspend(connection, held, wait if event else Wait(name="ok", kind="approval"))
 
-    for event in ("paid:7", "paid:8", "sent:1", "pgqueue:approval:1:ok"):
+    for event in ("paid:7", "paid:8", "sent:1", ""):
         wait(event)
     wait("late:1", delay_ms=3_000_000_000)
     functions.event_emit(connection, "sent:0", "{}")
@@ -585,6 +586,23 @@ def test_awaited_event(find: Find, pgqueue_clock: Clock) -> None:
     assert len(sql(found.command)) == 5
     functions.event_emit(connection, "paid:7", "{}")
     assert find("awaited-event", durable.awaited_events) == []
+
+
+def test_missed_event(find: Find, pgqueue_clock: Clock) -> None:
+    send(task="t")
+    [held] = claim()
+    functions.message_suspend(connection, held, Wait(name="paid:7", kind="event", event="paid:7"))
+    pgqueue_clock.advance(dt.timedelta(hours=1))
+    functions.event_emit(connection, "paid:7", "{}")
+    assert find("missed-event", durable.missed_events) == [], "a worker is told"
+    Ended.objects.all().delete()
+    found = find.only("missed-event", durable.missed_events)
+    assert f"1 job waits for an event that has been emitted. The first, {held.id}: It waits since" in found.found
+    assert "for the event “paid:7”, emitted at" in found.found
+    assert "which has not woken it. Run it now: then it looks for the event again." in found.found
+    assert len(sql(found.command)) == 1
+    functions.message_reschedule(connection, [held.id])
+    assert find("missed-event", durable.missed_events) == []
 
 
 def test_unasked_step(find: Find, db: None) -> None:

@@ -113,7 +113,9 @@ class Fuzzer:
 
     def change_role(self) -> None:
         """Roles that the login does not have are refused."""
+        done = self.done
         self.do(sql.SQL("set role {}").format(sql.Identifier(self.chance.choice(ROLES))), [])
+        self.done = done  # anybody may go back to his own
 
     def in_a_transaction(self) -> None:
         """Several calls that stand or fall together, some of them in a savepoint."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from tests.support.sessions import token
@@ -35,10 +34,3 @@ def test_a_late_worker_spends_nothing(session: Session) -> None:
     held = session.take(tasks=True)
     session.value("pgqueue_message_defer", **token(held))
     assert spend(session, held, 1, 10) == (False, None, None)
-
-
-@pytest.mark.parametrize("amounts", [(-1, 10), (None, 1), (1, None), (10**30, 1), (1, -(10**30)), ("1e-31", 1)])
-def test_what_is_no_amount_is_refused(session: Session, amounts: tuple[Any, Any]) -> None:
-    session.create(task="t")
-    with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_amount is"):
-        spend(session, session.take(tasks=True), *amounts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from tests.support.sessions import token
@@ -31,23 +30,6 @@ def test_the_first_emit_counts(session: Session) -> None:
     said = [session.one(f"select pgqueue_event_emit('paid', '{payload}')") for payload in (1, 1, 2)]
     assert said == ["emitted", "repeated", "different"]
     assert session.one("select payload from pgqueue_event") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ("''", psycopg.errors.InvalidParameterValue),
-        ("repeat('e', 256)", psycopg.errors.InvalidParameterValue),
-        ("'pgqueue:approval:1:x'", psycopg.errors.InvalidParameterValue),
-        ("'paid', 'null'", psycopg.errors.NullValueNotAllowed),
-        ("'paid', null", psycopg.errors.NullValueNotAllowed),
-    ],
-)
-def test_what_a_waiter_could_not_understand_is_refused(
-    session: Session, arguments: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        session.rows(f"select pgqueue_event_emit({arguments})")
 
 
 def test_emitting_never_waits_for_a_waiter(connect: Connect) -> None:

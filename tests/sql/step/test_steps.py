@@ -48,13 +48,6 @@ def test_a_record_keeps_a_take_over_away_and_lets_a_heartbeat_pass(connect: Conn
     assert other.value("pgqueue_message_expire") == 1
 
 
-@pytest.mark.parametrize("name", ["", "n" * 256])
-def test_a_name_that_is_too_long_is_refused(session: Session, name: str) -> None:
-    session.create(task="t")
-    with pytest.raises(psycopg.errors.CheckViolation, match="pgqueue_step_name_short"):
-        session.value("pgqueue_step_record", **token(session.take(tasks=True)), name=name)
-
-
 # pgqueue_step_record_many: the same for several, without waiting
 
 
