@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview import QueueOverview
     from django_pgqueue.monitoring.overview.alerts import Alert
     from django_pgqueue.monitoring.overview.recent import Recent
-    from django_pgqueue.monitoring.overview.suspended import SuspendedTasks
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
 
@@ -61,7 +60,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
         "tasks": [figures(one) for one in recent.tasks(found.at, using=alias())[:TASKS]],
         "counted": found.is_exact and all(one.is_exact for one in found.queues),
         "links": may_see(request.user, "message"),
-        "suspended": suspended(found.suspended),
+        "suspended": str(found.suspended),
         "suspended_url": url("message_approvals"),
         "may_see_workers": may_see(request.user, "worker"),
         "history": may_see(request.user, "attempt"),
@@ -108,18 +107,6 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
         "failed_url": url("attempt_changelist", status__exact="failed", queue=name),
         **(pictures(name, one.pulse, is_exact=is_exact) if one.pulse else {}),
     }
-
-
-def suspended(found: SuspendedTasks) -> str:
-    kinds = found.kinds
-    texts = {
-        "event": gettext("{count} for events"),
-        "decision": gettext("{count} for decisions"),
-        "time": gettext("{count} for times"),
-        "children": gettext("{count} for children"),
-    }
-    text = ", ".join(words.format(count=display.number(kinds[kind])) for kind, words in texts.items() if kinds[kind])
-    return gettext("more than {text}").format(text=text) if found.is_capped else text
 
 
 def figures(found: Recent) -> dict[str, str]:

@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from django.utils.translation import gettext
+
 from django_pgqueue.monitoring.overview.formatting import number
 from django_pgqueue.monitoring.overview.queries import rows
 from django_pgqueue.values.times import to_epoch_ms
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
 COUNTED = 10_000
-KINDS = {"event": "events", "decision": "decisions", "time": "times", "children": "children"}
-"""As in metrics, and as people read them.  One that waits for an event until a time waits for the event."""
+KINDS = ("event", "decision", "time", "children")
 SUSPENDED = """
 select s.queue, s.kind, count(*)
 from (
@@ -36,6 +37,8 @@ group by s.queue, s.kind
 @dataclass(frozen=True, slots=True)
 class SuspendedTasks:
     queues: dict[str, dict[str, int]]
+    """How many of each of ``KINDS``.  One that waits for an event until a time waits for the
+    event."""
     is_capped: bool
     """Whether there are more than these."""
 
@@ -51,9 +54,15 @@ class SuspendedTasks:
         >>> str(SuspendedTasks({"mail": {"children": 1}}, is_capped=True))
         'more than 1 for children'
         """
+        texts = {
+            "event": gettext("{count} for events"),
+            "decision": gettext("{count} for decisions"),
+            "time": gettext("{count} for times"),
+            "children": gettext("{count} for children"),
+        }
         found = self.kinds
-        text = ", ".join(f"{number(found[kind])} for {words}" for kind, words in KINDS.items() if found[kind])
-        return f"more than {text}" if self.is_capped else text
+        text = ", ".join(words.format(count=number(found[kind])) for kind, words in texts.items() if found[kind])
+        return gettext("more than {text}").format(text=text) if self.is_capped else text
 
 
 def taken(now: dt.datetime, *, using: str) -> SuspendedTasks:
