@@ -21,7 +21,7 @@ from django_pgqueue.routing.declared import DECLARED
 from django_pgqueue.tasks import registry
 from example_project.shop import models as shop_models
 from tests.support import commands
-from tests.support.pages import PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
+from tests.support.pages import FOLDER, PAGES, READ, ROOT, RUN, Block, blocks, name_of, pages_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,13 @@ def test_every_block_is_run_or_gives_the_reason(page: Path) -> None:
         assert block.not_run is None or block.not_run.strip(), f"{block} is not run and does not say why"
     indented = [number for number, line in enumerate(page.read_text().splitlines(), 1) if re.match(r"\s+```", line)]
     assert not indented, f"blocks inside of lists are not found by these tests: lines {indented}"
+
+
+def test_the_examples_of_other_packages_are_python() -> None:
+    for page in sorted((FOLDER / "move").glob("*.md")):
+        for block in blocks(page):
+            if block.not_run and block.language == "python":
+                assert ast.parse(block.text, str(block)).body
 
 
 COMMITS = {"guide/testing"}
