@@ -54,7 +54,7 @@ drop function if exists pgqueue_exchange_declare(text, boolean);
 drop function if exists pgqueue_staged_discard(uuid, integer, integer);
 drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigint, text);
 drop function if exists pgqueue_schedule_prune();
-drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text, integer, text);
+drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text, integer, text, jsonb);
 drop function if exists pgqueue_schedule_declare(text, text, bigint, text, bigint, text, text, jsonb, text, integer, integer, text);
 drop function if exists pgqueue_attempt_enqueue(bigint[], text);
 drop function if exists pgqueue_message_reschedule(bigint[], bigint, boolean);

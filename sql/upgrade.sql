@@ -1605,7 +1605,8 @@ create or replace function pgqueue_schedule_fire(
     p_until_started boolean default false,
     p_channel text default null,
     p_max_lost integer default null,
-    p_version text default null
+    p_version text default null,
+    p_headers jsonb default null
 ) returns setof bigint
 language plpgsql
 set search_path from current
@@ -1618,7 +1619,7 @@ as $$
 -- moves from p_expected_at to p_next_at; when it is not p_expected_at any more, another worker was faster and nothing
 -- happens.  With p_unique_key the messages go through pgqueue_message_create_unique: a slot whose message meets one
 -- that holds the key is used, and counts for that one.  A slot whose message p_channel refuses is used as well.
--- p_max_lost, p_version: as in pgqueue_message_create.
+-- p_max_lost, p_version: as in pgqueue_message_create.  p_headers: more headers of each message.
 -- A past slot is enqueued with the present time as dequeue_at: its own time would put it ahead of all that was enqueued
 -- since.  The headers contain the slot.
 -- Any number of workers may call this at the same time: each (name, slot) is enqueued at most once, by the primary key
@@ -1653,13 +1654,13 @@ begin
                 v_created := true;
                 v_message_id := pgqueue_message_create(
                     v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
-                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_channel => p_channel, p_headers => coalesce(p_headers, '{}') || jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts, p_max_lost => p_max_lost, p_version => p_version);
             else
                 select u.p_id, u.p_created into v_message_id, v_created
                 from pgqueue_message_create_unique(
                     p_unique_key, v_schedule.content, v_schedule.queue, v_schedule.task, v_schedule.priority, v_at,
-                    p_channel => p_channel, p_headers => jsonb_build_object('schedule', p_name, 'slot', v_slot),
+                    p_channel => p_channel, p_headers => coalesce(p_headers, '{}') || jsonb_build_object('schedule', p_name, 'slot', v_slot),
                     p_max_attempts => v_schedule.max_attempts, p_on_conflict => p_on_conflict,
                     p_until_started => p_until_started, p_max_lost => p_max_lost, p_version => p_version) as u;
             end if;

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
-from django_pgqueue.tasks import call as task_call, registry, sensitive
+from django_pgqueue.tasks import call as task_call, expires, registry, sensitive
 from django_pgqueue.values import redaction
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def message_of(
     message = functions.schedule_message(connection, schedule.name)
     if message is None:
         return None
+    if more := headers(schedule.task):
+        message = replace(message, headers=json.dumps(more | json.loads(message.headers or "{}")))
     return replace(message, channel=channel, unique=key, max_lost=max_lost(schedule.task), version=version)
 
 
@@ -114,6 +116,14 @@ def max_lost(path: str) -> int | None:
         return getattr(registry.find(path), "max_lost", None)
     except UnknownTask:
         return None
+
+
+def headers(path: str) -> dict[str, Any]:
+    """Returns the headers that the task gives to a message of its schedule: when it expires."""
+    try:
+        return expires.headers_of(registry.find(path))
+    except UnknownTask:
+        return {}
 
 
 def _declared(database: str) -> Iterator[ScheduleDeclaration]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.connection import answered_ids
 from django_pgqueue.functions.new_message import NewMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions.connection import Connection
@@ -94,13 +94,15 @@ def schedule_fire(
     channel: str | None = None,
     max_lost: int | None = None,
     version: str | None = None,
+    headers: Mapping[str, Any] | None = None,
 ) -> list[int]:
     """Enqueues a message for each unused slot, and returns the ids of the new messages."""
     key = (None, "keep", False) if unique is None else (unique.key, unique.on_conflict, unique.until_started)
     fired = answered_ids(
         connection,
-        "select pgqueue_schedule_fire(%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s, %s, %s)",
-        (name, list(slots), expected_at, next_at, *key, channel, max_lost, version),
+        "select pgqueue_schedule_fire("
+        "%s, %s::bigint[], %s::bigint, %s::bigint, %s, %s, %s, %s, %s, %s, cast(%s as jsonb))",
+        (name, list(slots), expected_at, next_at, *key, channel, max_lost, version, json.dumps(headers or {})),
     )
     return sorted(fired)
 

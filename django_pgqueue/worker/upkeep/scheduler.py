@@ -10,7 +10,7 @@ import psycopg
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import version_of
-from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations, max_lost
+from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations, headers, max_lost
 from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
@@ -162,6 +162,7 @@ class Scheduler:
                 channel=channel,
                 max_lost=max_lost(row.task),
                 version=version_of(self.database),
+                headers=headers(row.task),
             )
         except BUSY_ERRORS as error:  # the other schedules do not wait for it
             if row.name not in self._busy:
