@@ -18,7 +18,7 @@ from django_pgqueue import control, exceptions, functions, models, tasks
 from django_pgqueue.compat import task_finished
 from django_pgqueue.conf import Options
 from django_pgqueue.contrib.celery import BoundTask, CeleryTask, shared_task
-from django_pgqueue.testing import drain
+from django_pgqueue.testing import drain, inline
 from tests.support import commands
 from tests.support.pages import FOLDER, blocks
 from tests.support.tasks import do_nothing, echo, plain_function
@@ -35,7 +35,9 @@ PACKAGES = {
     "rq": ["rq", "django_rq"],
     "tasks-db": ["django_tasks_db"],
 }
-PROGRAMS = re.compile(r"(qcluster|qmonitor|qinfo|run_huey|rqworker|rq-scheduler|db_worker|procrastinate worker)\b")
+PROGRAMS = re.compile(
+    r"(celery|qcluster|qmonitor|qinfo|run_huey|rqworker|rq-scheduler|db_worker|procrastinate worker)\b"
+)
 EXAMPLES = {"declared", "done", "f", "result", "self", "send_letter", "send_receipt", "app"}
 """Names that the pages give to what is the reader's own."""
 CODE = re.compile(r"`([^`]+)`")
@@ -105,7 +107,8 @@ def test_what_one_writes_here_runs(page: str) -> None:
     result = echo.enqueue(7)
     names = {
         **vars(exceptions), **vars(models), "__builtins__": __builtins__, "control": control, "cron": tasks.cron,
-        "django_pgqueue": __import__("django_pgqueue.models"), "done": gathering, "drain": drain, "f": echo,
+        "django_pgqueue": __import__("django_pgqueue.models"), "done": gathering, "drain": drain,
+        "f": echo, "inline": inline,
         "get_result": echo.get_result, "id": result.id, "result": result, "self": BoundTask(bound, None, (), {}),
         "send_letter": echo, "send_receipt": echo, "shared_task": shared_task, "task": tasks.task, "tasks": tasks,
         "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
@@ -147,10 +150,9 @@ def gathering(context: Any) -> list[Any]:
 # The options of Celery
 
 
-def celery(*, is_refused: bool) -> list[str]:
-    """Returns the options of the table of what means the same, or of what is refused."""
-    tables = [(theirs, heading == "What it refuses") for theirs, _, heading in rows("celery")]
-    return [code for theirs, refused in tables if refused is is_refused for code in theirs]
+def celery(section: str) -> list[str]:
+    """Returns the code of Celery that the table of a section names."""
+    return [code for theirs, _, heading in rows("celery") if heading == section for code in theirs]
 
 
 SAMPLES: dict[str, Any] = {
@@ -160,7 +162,7 @@ SAMPLES: dict[str, Any] = {
 
 def test_what_means_the_same_in_celery_is_taken() -> None:
     request = BoundTask(bound, None, (), {}).request
-    for code in celery(is_refused=False):
+    for code in celery("Change one import"):
         if re.fullmatch(r"\w+(=True)?", code) and code != "delay":
             name = code.removesuffix("=True")
             shared_task(**{name: SAMPLES.get(name, True)})(_bound_function)
@@ -172,7 +174,7 @@ def test_what_means_the_same_in_celery_is_taken() -> None:
 
 
 def test_what_is_refused_of_celery_is_refused_with_the_way_here() -> None:
-    for code in celery(is_refused=True):
+    for code in celery("What it refuses"):
         name = code.removeprefix(".").partition("=")[0].partition("(")[0]
         if name.startswith("self") or name in {"chain", "group", "chord"}:
             continue  # what a task calls, and functions of Celery's own

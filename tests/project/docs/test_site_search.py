@@ -23,7 +23,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.once, pytest.mark.timeout(240)]
 chromium = browser.chromium
 EXPECTED = {
     "retry": "guide/retries.html",
-    "celery": "about/comparison.html",
+    "celery": "move/celery.html",
+    "chord": "move/celery.html#groups-and-chords",
     "cron": "guide/schedules.html",
     "sentry": "operate/recipes.html",
     "unknown task": "start/faq.html#unknown-task",
