@@ -50,7 +50,7 @@ PLACES = {
     "until_started": "p_until_started => %s",
     "after_ids": "p_after_ids => %s::bigint[]",
     "policy": "p_policy => %s",
-    "results": "p_results => %s",
+    "results": "p_keep_results => %s",
 }
 DEFAULTS = {item.name: item.default for item in fields(NewMessage) if item.name in PLACES and item.name != "content"}
 """Default values, the same as those of the SQL functions."""

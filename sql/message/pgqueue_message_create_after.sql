@@ -11,7 +11,7 @@ create or replace function pgqueue_message_create_after(
     p_policy text default 'finished',
     p_max_lost integer default null,
     p_version text default null,
-    p_results boolean default false
+    p_keep_results boolean default false
 ) returns bigint
 language plpgsql
 set search_path from current
@@ -21,7 +21,7 @@ as $$
 -- p_policy defines what happens when one of them did not succeed:
 --   finished    nothing: the message runs all the same
 --   succeeded   the message is cancelled
--- p_results: how those messages end is kept for this one, however short the history is (pgqueue_child.by_after).
+-- p_keep_results: how those messages end is kept for this one, however short the history is (pgqueue_child.by_after).
 -- pgqueue_child_outcomes returns it, also when the message is enqueued again from the history.
 -- Those messages must have been committed, or be of this transaction; one that is not in the queue counts as ended.
 -- There is no counter: when a message has ended, pgqueue_message_settle checks whether any of them is left.  So
@@ -67,7 +67,7 @@ begin
         select i.id, c.id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
         from created c
         cross join given g
-        cross join unnest(case when p_results then g.ids end) as i (id)
+        cross join unnest(case when p_keep_results then g.ids end) as i (id)
         left join lateral (  -- what has ended already may be older than the history that is looked at later
             select h.status, h.error_class, h.error_message, h.result
             from pgqueue_attempt h

@@ -94,3 +94,23 @@ def test_a_message_whose_dependencies_are_broken_waits_for_a_time_instead(
     assert session.value("pgqueue_message_settle") == 0, "nobody cancels or releases it any more"
     session.set_clock(dequeue_at or NOON)
     assert session.take().id == message_id
+
+
+def test_results_that_are_wanted_are_kept_for_the_message_that_waits(session: Session) -> None:
+    """The one that ended before the enqueue, and one that ends later; also when the history has lost them."""
+    first = session.create("first")
+    taken = session.take()
+    session.value("pgqueue_message_complete", id=first, attempt=1, worker=taken.worker, result="tea")
+    second = session.create("second")
+    waiting = create_after(session, first, second, keep_results=True)
+    plain = create_after(session, first, second)
+    session.value("pgqueue_message_cancel", id=second)
+    session.rows("select pgqueue_child_keep((pgqueue_clock() at time zone 'utc')::date)")
+    session.rows("delete from pgqueue_attempt")
+
+    def outcomes(parent: int) -> list[tuple[str, Any]]:
+        rows = session.rows("select * from pgqueue_child_outcomes(%s, %s)", (parent, [first, second]))
+        return [(row.p_status, row.p_result) for row in rows]
+
+    assert outcomes(waiting) == [("succeeded", "tea"), ("cancelled", None)]
+    assert outcomes(plain) == [("unknown", None)] * 2
