@@ -101,6 +101,10 @@ def test_a_job_that_a_cluster_of_django_q2_has_taken_stays_with_it(seen: dict[st
     assert left == [taken]
 
 
+def test_what_the_page_shows_of_django_q2_runs_with_it(seen: dict[str, Any]) -> None:
+    assert seen["page"] == 8, "two jobs, three of the iteration, the first one of the chain, and two schedules"
+
+
 def test_jobs_of_django_tasks_db_keep_their_call_queue_priority_and_time(seen: dict[str, Any]) -> None:
     found = seen["tasks-db"]
     call = {"args": [1], "kwargs": {"name": "Ada"}}

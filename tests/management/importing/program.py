@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.core.management import call_command
 from django.db import DatabaseError, connection
+from django.utils import timezone
 from procrastinate.contrib.django import app
 
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.testing import drain
 from tests.management.importing import tasks
+from tests.support.pages import FOLDER, blocks
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -240,6 +242,26 @@ def taken_by_a_cluster() -> list[int]:
     return [taken, *left]
 
 
+def code_of_the_page() -> int:
+    """Runs what one writes for django-q2, and returns the number of its jobs and schedules."""
+    from django_q import tasks as theirs
+    from django_q.models import OrmQ, Schedule as Theirs
+
+    block = next(
+        one
+        for one in blocks(
+            FOLDER / "move" / "django-q2.md",
+        )
+        if one.not_run
+    )
+    given = {"tomorrow": timezone.now() + dt.timedelta(days=1), "send_receipt": tasks.plain, "Schedule": Theirs}
+    exec(block.text, {**vars(theirs), **given})  # noqa: S102 -- our own pages
+    count = OrmQ.objects.count() + Theirs.objects.count()
+    OrmQ.objects.all().delete()
+    Theirs.objects.all().delete()
+    return count
+
+
 def main() -> None:
     call_command("migrate", "django_pgqueue", verbosity=0)
     without = io.StringIO()
@@ -256,5 +278,6 @@ def main() -> None:
         "locked": locked,
         "beside": {name: beside_their_worker(name) for name in THEIR_WORKERS},
         "taken": taken_by_a_cluster(),
+        "page": code_of_the_page(),
     }
     print(json.dumps(found | {name: seen(name) for name in SOURCES}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib.util
 import inspect
 import re
@@ -230,3 +231,48 @@ def names_of(tree: ast.AST) -> set[str]:
     found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return found | {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
+
+
+def theirs(page: str) -> str:
+    """Returns what one writes there."""
+    [block, *_] = [one for one in blocks(FOLDER / "move" / f"{page}.md") if one.not_run and one.language == "python"]
+    return block.text
+
+
+def test_the_code_of_procrastinate_runs_with_procrastinate() -> None:
+    procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is installed beside Django 5.2")
+    testing = pytest.importorskip("procrastinate.testing")
+    app = procrastinate.App(connector=testing.InMemoryConnector())
+    names: dict[str, Any] = {"__name__": "shop.tasks", "app": app, "RetryStrategy": procrastinate.RetryStrategy}
+    declared, _, calls = theirs("procrastinate").partition("\nsend_receipt.defer(")
+    calls, _, last = f"send_receipt.defer({calls}".partition("await ")
+    exec(declared, names)  # noqa: S102 -- our own pages
+    names["book"] = names["send_receipt"]
+    with app.open():
+        exec(calls, names)  # noqa: S102
+    asyncio.run(eval(last, names))  # noqa: S307
+    assert len(app.connector.jobs) == 7
+
+
+def price(order_pk: int) -> int:
+    return 10 * order_pk
+
+
+def add_up(prices: list[int], currency: str) -> str:
+    return f"{sum(prices)} {currency}"
+
+
+def add_tax(net: int) -> float:
+    return round(net * 1.19, 2)
+
+
+def test_the_code_of_celery_runs_with_celery() -> None:
+    celery = pytest.importorskip("celery", reason="celery is installed beside Django 5.2", exc_type=ImportError)
+    app = celery.Celery("moving", backend="cache+memory://", set_as_current=False, fixups=[])
+    app.conf.update(task_always_eager=True, task_store_eager_result=True)
+    names: dict[str, Any] = {
+        **{function.__name__: app.task(function) for function in (price, add_up, add_tax)},
+        **{name: getattr(celery, name) for name in ("chain", "chord", "group")},
+    }
+    exec(theirs("celery"), names)  # noqa: S102 -- our own pages
+    assert names["prices"] == [10, 20, 30]
