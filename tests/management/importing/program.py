@@ -256,7 +256,7 @@ def code_of_the_page() -> int:
     )
     given = {"tomorrow": timezone.now() + dt.timedelta(days=1), "send_receipt": tasks.plain, "Schedule": Theirs}
     exec(block.text, {**vars(theirs), **given})  # noqa: S102 -- our own pages
-    count = OrmQ.objects.count() + Theirs.objects.count()
+    count: int = OrmQ.objects.count() + Theirs.objects.count()
     OrmQ.objects.all().delete()
     Theirs.objects.all().delete()
     return count
