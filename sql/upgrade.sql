@@ -1529,7 +1529,7 @@ begin
             select h.status, h.error_class, h.error_message, h.result
             from pgqueue_attempt h
             where h.message_id = i.id and h.final and not exists (select from pgqueue_message m where m.id = i.id)
-            order by h.id desc
+            order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
             limit 1
         ) as a on true
     ),
@@ -5366,19 +5366,25 @@ set jit = off
 as $$
     -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
     -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
+    -- Each child is found by its own id, for which the limits are.  Planned for empty tables, an index of parents, or of
+    -- attempts by their ids, would be read to its end for each of them: hence the conditions that these do not have.
     select i.id,
            case when c.message_id is null then 'unknown'
-                when exists (select from pgqueue_message m where m.id = i.id) then 'waiting'
+                when (select true from pgqueue_message m where m.id = i.id) then 'waiting'
                 else coalesce(c.status, a.status, 'unknown') end,
            coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
            coalesce(c.result, a.result)
     from unnest(p_ids) with ordinality as i (id, place)
-    left join pgqueue_child c on c.message_id = i.id and c.parent_id = p_parent_id
+    left join lateral (
+        select k.* from pgqueue_child k
+        where k.message_id = i.id and k.parent_id is not distinct from p_parent_id
+        limit 1
+    ) as c on true
     left join lateral (
         select h.status, h.error_class, h.error_message, h.result
         from pgqueue_attempt h
         where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
-        order by h.id desc
+        order by h.id + 0 desc
         limit 1
     ) as a on true
     order by i.place
@@ -5449,7 +5455,7 @@ declare
 begin
     select a.id into v_attempt_id from pgqueue_attempt a
     where a.message_id = p_message_id and a.final and a.content is not null and a.task is not null
-    order by a.id desc
+    order by a.id + 0 desc  -- by the index of messages: that of ids would be read from the newest of all on
     limit 1;
     if not found then
         raise exception 'message % has not ended, or the history does not have it any more', p_message_id

@@ -116,7 +116,7 @@ left join lateral (
 left join lateral (
     select a.finished_at from pgqueue_attempt a
     where a.message_id = m.id and m.suspended_attempt is not null and w.since is null
-    order by a.id desc limit 1) as h on true
+    order by a.id + 0 desc limit 1) as h on true
 where m.id = any(%(ids)s)
 """
 

@@ -72,7 +72,7 @@ begin
             select h.status, h.error_class, h.error_message, h.result
             from pgqueue_attempt h
             where h.message_id = i.id and h.final and not exists (select from pgqueue_message m where m.id = i.id)
-            order by h.id desc
+            order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
             limit 1
         ) as a on true
     ),

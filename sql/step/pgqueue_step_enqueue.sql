@@ -17,7 +17,7 @@ declare
 begin
     select a.id into v_attempt_id from pgqueue_attempt a
     where a.message_id = p_message_id and a.final and a.content is not null and a.task is not null
-    order by a.id desc
+    order by a.id + 0 desc  -- by the index of messages: that of ids would be read from the newest of all on
     limit 1;
     if not found then
         raise exception 'message % has not ended, or the history does not have it any more', p_message_id

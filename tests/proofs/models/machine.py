@@ -51,7 +51,8 @@ EMPTY = ";".join(
     f"delete from {table}"
     for table in (
         "pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane", "pgqueue_queue", "pgqueue_schedule",
-        "pgqueue_schedule_slot", "pgqueue_schedule_declaration", "pgqueue_arrival", "pgqueue_ended",
+        "pgqueue_schedule_slot", "pgqueue_schedule_declaration", "pgqueue_arrival", "pgqueue_ended", "pgqueue_step",
+        "pgqueue_budget",
     )
 )  # fmt: skip
 STATE = """
@@ -86,7 +87,10 @@ STATE = """
         'paused', (select coalesce(json_agg(name order by name), '[]') from pgqueue_queue where paused_at is not null),
         'schedules', (select coalesce(json_object_agg(name, next_at), '{}') from pgqueue_schedule),
         'slots', (select coalesce(json_agg(json_build_array(name, slot_at) order by name, slot_at), '[]')
-                  from pgqueue_schedule_slot)
+                  from pgqueue_schedule_slot),
+        'steps', (select coalesce(json_agg(json_build_array(message_id, attempt, status, name, until)), '[]')
+                  from pgqueue_step),
+        'budgets', (select coalesce(json_agg(json_build_array(message_id, name, spent)), '[]') from pgqueue_budget)
     )::text
 """
 
@@ -544,6 +548,58 @@ class Machine(RuleBasedStateMachine):
                 lambda _: self.queue.fail(who, token, error, status),
             )
 
+    @rule(who=someone, pick=picks, name=st.sampled_from(("one", "two")), delay=delays)
+    def suspend(self, who: int, pick: int, name: str, delay: int | None) -> None:
+        if token := self._token(pick):
+            until = self.queue.now + (delay or 0)
+            self._same(
+                who,
+                lambda session: session.value("pgqueue_message_suspend", **_named(token), name=name, until=until),
+                lambda _: self.queue.suspend(who, token, name, until),
+            )
+
+    @rule(who=someone, pick=picks, name=st.sampled_from(("one", "two")))
+    def record_step(self, who: int, pick: int, name: str) -> None:
+        if token := self._token(pick):
+            self._beside_writers(
+                who,
+                token,
+                lambda session: session.value("pgqueue_step_record", **_named(token), name=name),
+                lambda: self.queue.step_record(who, token, name),
+            )
+
+    @rule(who=someone, pick=picks, amount=st.integers(0, 2))
+    def spend(self, who: int, pick: int, amount: int) -> None:
+        if token := self._token(pick):
+            self._spend(who, token, amount)
+
+    def _spend(self, who: int, token: tuple[int, int, str], amount: int) -> None:
+        self._beside_writers(
+            who,
+            token,
+            lambda session: tuple(
+                session.call("pgqueue_budget_spend", **_named(token), name="tokens", amount=amount, limit=3)[0]
+            ),
+            lambda: self.queue.spend(who, token, "tokens", amount, 3),
+        )
+
+    def _beside_writers(
+        self, who: int, token: tuple[int, int, str], ask: Callable[[Session], Any], reference: Callable[[], Any]
+    ) -> None:
+        """Asks for what locks its message for key share, which waits for some of the writes of others and not for all:
+        so not in a transaction that goes on, where others would wait for it.
+        """
+        if who in self.open:
+            return
+        with self._step():
+            waits = None if self.queue.messages.is_locked(who, token[0]) else False
+            answer = self._asked(who, ask, waits=waits)
+            if answer is not WAITED:
+                expected = reference()
+                assert answer == expected, f"answered {answer}, and not {expected}"
+            self._ended(who)
+            self._compare(who)
+
     @rule(who=someone, pick=picks, how=st.sampled_from(ENDS), delay=delays)
     def end(self, who: int, pick: int, how: str, delay: int | None) -> None:
         """What workers do with what they have taken."""
@@ -658,6 +714,12 @@ class Machine(RuleBasedStateMachine):
             for message_id in self._dequeue(who, limit=2, tasks=True, worker=worker):
                 state = {"page": 3} if has_state else None
                 self._defer(who, self._held(who, message_id), None, error=None, state=state, last=3)
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS), amounts=st.lists(st.integers(0, 2), min_size=3, max_size=4))
+    def spend_again_and_again(self, who: int, worker: str, amounts: list[int]) -> None:
+        for message_id in self._dequeue(who, limit=1, tasks=True, worker=worker):
+            for amount in amounts:
+                self._spend(who, self._held(who, message_id), amount)
 
     @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
     def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
@@ -1004,6 +1066,10 @@ class Machine(RuleBasedStateMachine):
         assert seen["paused"] == sorted(self.queue.paused.rows(who))
         assert seen["schedules"] == {name: s.next_at for name, s in self.queue.schedules.rows(who).items()}
         assert [tuple(slot) for slot in seen["slots"]] == sorted(self.queue.slots.rows(who))
+        steps = [tuple(step) for step in seen["steps"]]
+        assert sorted(steps, key=str) == sorted(self.queue.steps.rows(who).values(), key=str)
+        budgets = {(message_id, name): spent for message_id, name, spent in seen["budgets"]}
+        assert budgets == self.queue.budgets.rows(who)
 
     # Picking
 

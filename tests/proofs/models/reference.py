@@ -210,6 +210,9 @@ class Queue:
         self.attempts: Table[Attempt] = Table()
         """By a number that says in which order they were written."""
         self.written = 0
+        self.steps: Table[tuple[int, int, str, str, int | None]] = Table()
+        """By the same number: message, attempt, status, name, until."""
+        self.budgets: Table[int] = Table()
         self.holds_lanes: set[int] = set()
         """Sessions whose transaction may have locked rows of channels or lanes."""
         self.passed = Passed()
@@ -223,7 +226,10 @@ class Queue:
 
     @property
     def tables(self) -> tuple[Table[Any], ...]:
-        return (self.messages, self.channels, self.paused, self.schedules, self.slots, self.keys, self.attempts)
+        return (
+            self.messages, self.channels, self.paused, self.schedules, self.slots, self.keys, self.attempts, self.steps,
+            self.budgets,
+        )  # fmt: skip
 
     def snapshot(self, session: int) -> list[Any]:
         return [table.changes(session) for table in self.tables]
@@ -371,7 +377,7 @@ class Queue:
         for end in sorted(self.history(session), key=lambda a: a.message_id):
             if end.final and end.message_id in message_ids:
                 ends = Counter(a.status for a in self.history(session, end.message_id))
-                raised = ends["deferred"] + (0 if end.task is None else ends["lost"])
+                raised = ends["deferred"] + ends["suspended"] + (0 if end.task is None else ends["lost"])
                 created.append(
                     self.create(
                         session, fresh, dequeue_at=None, content=end.content, queue=end.queue, task=end.task,
@@ -492,7 +498,7 @@ class Queue:
             return None
         used = message.attempt
         if message.max_attempts is None and max_attempts > 1:
-            uncounted = ("deferred",) if message.raw else ("deferred", "lost")
+            uncounted = ("deferred", "suspended") if message.raw else ("deferred", "suspended", "lost")
             used = 1 + sum(a.status not in uncounted for a in self.history(session, message.id))
         if message.cancel_requested_at is not None:
             self._end(session, message, "cancelled", final=True, error=error)
@@ -511,6 +517,54 @@ class Queue:
             alone_at=None, lost=0, unknown_since=None,
         ))  # fmt: skip
         return status
+
+    # Durable tasks
+
+    def suspend(self, session: int, token: tuple[int, int, str], name: str, until: int) -> str | None:
+        message = self.held(session, *token)
+        if message is None:
+            return None
+        if message.cancel_requested_at is not None:
+            self._end(session, message, "cancelled", final=True)
+            return "cancelled"
+        steps = self.steps.rows(session).values()
+        if not any((step[0], step[2], step[3]) == (message.id, "waiting", name) for step in steps):
+            self._record(session, message, "waiting", name, until)
+        self._end(session, message, "suspended", final=False)
+        self._put(session, message.id, message.unlocked(
+            dequeue_at=until, in_line=until <= self.now, max_attempts=_plus(message.max_attempts, 1),
+            alone_at=None, lost=0, unknown_since=None,
+            # Which a message has that runs, where somebody has written its time by hand.
+            after_ids=None, after_policy=None, check_at=None,
+        ))  # fmt: skip
+        return "suspended"
+
+    def step_record(self, session: int, token: tuple[int, int, str], name: str) -> bool:
+        message = self._holder(session, *token)
+        if message is not None:
+            self._record(session, message, "done", name, None)
+        return message is not None
+
+    def spend(
+        self, session: int, token: tuple[int, int, str], name: str, amount: int, limit: int
+    ) -> tuple[bool, bool | None, int | None]:
+        message = self._holder(session, *token)
+        if message is None:
+            return False, None, None
+        spent = self.budgets.get(session, (message.id, name)) or 0
+        if spent + amount > limit:
+            return True, False, spent
+        self.budgets.put(session, (message.id, name), spent + amount)
+        return True, True, spent + amount
+
+    def _holder(self, session: int, message_id: int, attempt: int, worker: str) -> Message | None:
+        """Without a wait for who writes the message."""
+        message = self.messages.get(session, message_id)
+        return message if message is not None and message.is_held(attempt, worker) else None
+
+    def _record(self, session: int, message: Message, status: str, name: str, until: int | None) -> None:
+        self.written += 1
+        self.steps.put(session, self.written, (message.id, message.attempt, status, name, until))
 
     def fail(self, session: int, token: tuple[int, int, str], error: tuple[str, str], status: str = "failed") -> bool:
         message = self.held(session, *token)

@@ -30,7 +30,7 @@ def test_a_late_worker_has_no_children(session: Session) -> None:
     session.create(task="parent")
     held = session.take(tasks=True)
     session.value("pgqueue_message_defer", **token(held))
-    assert not session.value("pgqueue_child_add", **token(held), child_id=1)
+    assert not session.value("pgqueue_child_add", **token(held), child_id=held.id + 1)
     assert session.rows("select from pgqueue_child") == []
 
 
