@@ -30,6 +30,7 @@ WORKLOADS = {
     "atomic": "atomic tasks that write a row, beside a hand-written loop",
     "pick-up": "single jobs on an idle worker",
     "idle": "what a worker costs that has nothing to do",
+    "wake-up": "durable tasks that wait for events on an idle worker, and what it costs meanwhile",
     "scheduled": "a drain behind messages that are scheduled, over 1 and 201 priorities",
     "unknown": "a drain beside messages of tasks that no worker knows",
     "dependants": "a chain, and a chain of two beside others that wait",
@@ -125,7 +126,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
-    from tests.bench import channels, deaths, dependants, drain, enqueue, flow, mixed, pickup, prediction
+    from tests.bench import channels, deaths, dependants, drain, enqueue, flow, mixed, pickup, prediction, wakeup
     from tests.bench.peers import comparison
 
     return {
@@ -138,6 +139,7 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "atomic": drain.with_a_row,
         "pick-up": pickup.latency,
         "idle": pickup.idle,
+        "wake-up": wakeup.events,
         "scheduled": drain.behind_scheduled,
         "unknown": drain.beside_unknown,
         "dependants": dependants.chains,

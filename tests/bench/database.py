@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TABLES = (
-    "pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival, pgqueue_queue"
+    "pgqueue_message, pgqueue_attempt, pgqueue_worker, pgqueue_channel, pgqueue_lane, pgqueue_arrival, pgqueue_queue, "
+    "pgqueue_step, pgqueue_event, pgqueue_ended"
 )
 # What no queue can do without: a row is written and read, deleted, and written to the history.
 PLAIN = """

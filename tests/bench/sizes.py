@@ -25,6 +25,7 @@ class Sizes:
     burst: int = 100_000
     pick_ups: int = 300
     sleeping_pick_ups: int = 15
+    wake_ups: int = 100
     seconds: float = 15.0
     enqueue_seconds: float = 2.0
     clients: tuple[int, ...] = (1, 8)
@@ -56,6 +57,7 @@ FULL = Sizes(
     burst=300_000,
     pick_ups=1_000,
     sleeping_pick_ups=1_000,
+    wake_ups=1_000,
     seconds=600.0,
     enqueue_seconds=10.0,
     bulk=1_000_000,
@@ -79,6 +81,7 @@ HELP = {
     "burst": "jobs of the first burst on tables that were never analysed",
     "pick_ups": "single jobs whose pick-up is timed",
     "sleeping_pick_ups": "the same on a worker that sleeps (1.5 s each)",
+    "wake_ups": "events whose wake-up is timed (0.2 s each)",
     "seconds": "seconds of mixed load, of each steady flow, and of idling",
     "enqueue_seconds": "seconds of enqueueing one by one, for each number of clients",
     "clients": "numbers of clients that enqueue",

@@ -42,6 +42,16 @@ def workflow(context: Any, number: int = -1) -> None:
     TALLY.ran(number)
 
 
+def event_of(number: int) -> str:
+    return f"bench:{number}"
+
+
+@task(durable=True)
+def wait_for_its_event(context: Any, number: int) -> None:
+    context.wait_for_event(event_of(number))
+    TALLY.ran(number)
+
+
 @task
 async def async_noop(number: int = -1) -> None:
     """The same, on the event loop."""
