@@ -283,7 +283,7 @@ class SuspendedSince:
 
 @dataclass(frozen=True, slots=True)
 class EventEmitted:
-    """What a durable task waits for has come, and the task has not been woken yet."""
+    """The event or decision of a durable task has come, and the task has not been woken yet."""
 
     event: str
     since: dt.datetime

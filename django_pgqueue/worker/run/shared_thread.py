@@ -32,12 +32,14 @@ LOOK_AGAIN_SECONDS = 0.05
 """How soon the time of an attempt is looked at again that waits in line with next to no time left."""
 
 
-class Call:
+class ThreadCall:
     """One call that a coroutine waits for."""
 
     __slots__ = ("abandoned_at", "attempt", "future", "work")
 
-    def __init__(self, work: Callable[[], Any], attempt: Execution | None, cancelled: Callable[[Call], None]) -> None:
+    def __init__(
+        self, work: Callable[[], Any], attempt: Execution | None, cancelled: Callable[[ThreadCall], None]
+    ) -> None:
         self.work = work
         self.attempt = attempt
         """None: it is the worker's own."""
@@ -99,12 +101,12 @@ class SharedThread(Executor):
         """Whether there is such a thread."""
         self._pool = pool
         self._lock = threading.Lock()
-        self._line: deque[Call] = deque()
-        self._current: Call | None = None
+        self._line: deque[ThreadCall] = deque()
+        self._current: ThreadCall | None = None
         self._sessions: Sessions
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        call = Call(partial(fn, *args, **kwargs), cast("Execution | None", running.get()), self._cancelled)
+        call = ThreadCall(partial(fn, *args, **kwargs), cast("Execution | None", running.get()), self._cancelled)
         with self._lock:
             self.is_used = True
             self._line.append(call)
@@ -119,7 +121,7 @@ class SharedThread(Executor):
 
     # Calls that go on
 
-    def stuck(self, now: float) -> Call | None:
+    def stuck(self, now: float) -> ThreadCall | None:
         """Returns the call that goes on though its attempt has ended, and keeps others waiting."""
         call = self._current
         return call if call is not None and now >= _stuck_at(call) else None
@@ -134,7 +136,7 @@ class SharedThread(Executor):
             if self._current is not None and self._current.attempt is attempt:
                 self._current.abandoned_at = self._current.abandoned_at or time.monotonic()
 
-    def replace(self, call: Call) -> Sessions | None:
+    def replace(self, call: ThreadCall) -> Sessions | None:
         """Lets the calls behind ``call`` go on in another thread.  Returns the sessions of the one that it keeps."""
         with self._lock:
             if self._current is not call:
@@ -148,7 +150,7 @@ class SharedThread(Executor):
                 self._pool.submit(self._run_next, self._pool)
         return sessions
 
-    def _cancelled(self, call: Call) -> None:
+    def _cancelled(self, call: ThreadCall) -> None:
         with self._lock:
             if call is self._current:
                 call.abandoned_at = call.abandoned_at or time.monotonic()
@@ -177,7 +179,7 @@ class SharedThread(Executor):
         connections.close_all()  # another thread has its place
 
 
-def _stuck_at(call: Call) -> float:
+def _stuck_at(call: ThreadCall) -> float:
     is_over = call.attempt is not None and call.attempt.is_over
     return call.abandoned_at + STUCK_SECONDS if is_over and call.abandoned_at is not None else float("inf")
 
