@@ -71,7 +71,7 @@ begin
         left join lateral (  -- what has ended already may be older than the history that is looked at later
             select h.status, h.error_class, h.error_message, h.result
             from pgqueue_attempt h
-            where h.message_id = i.id and h.final and not exists (select from pgqueue_message m where m.id = i.id)
+            where h.message_id = i.id and h.final and (select true from pgqueue_message d where d.id = i.id) is null
             order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
             limit 1
         ) as a on true

@@ -43,7 +43,7 @@ def test_they_are_counted_in_qstatus_metrics_and_overview(root: Visitor, monkeyp
     assert "Suspended" not in said()
     for number in range(3):
         suspend(Wait(name="paid", kind="event", event=f"paid:{number}", delay_ms=60_000 if number else None))
-    suspend(Wait(name="ok", kind="approval", event="pgqueue:approval:1:ok"))
+    suspend(Wait(name="ok", kind="approval"))
     suspend(Wait(name="nap", delay_ms=60_000))
     suspend(Wait(name="over", delay_ms=0))  # it is ready
     suspend(Wait(), queue="mail")
