@@ -120,7 +120,7 @@ def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
         assert answer[step]["code"] == 1
         assert "the executors do not share the driver's disk" in answer[step]["errors"]
         assert "Traceback" not in answer[step]["errors"]
-    assert answer["versions"] == [0]
+    assert [answer[name] for name in ("version", "position", "files")] == [0, 0, 0]
 
 
 @contextmanager

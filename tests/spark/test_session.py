@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.lake.data_files import StagedFiles
+    from django_pgqueue.spark.lake.data_files import Counted
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_an_error_of_spark_is_told_without_its_traces(text: str, words: str) -> 
 def test_a_python_process_that_does_not_start_in_time_is_tried_again() -> None:
     tries: list[int] = []
 
-    def gather() -> list[StagedFiles]:
+    def gather() -> list[Counted]:
         tries.append(1)
         if len(tries) < 3:
             raise RuntimeError(NOT_STARTED)

@@ -28,7 +28,7 @@ VARIABLE = "PGQUEUE_SPARK_URL"
 
 class Command(BaseCommand):
     help = (
-        "Exports finished attempts to a lake of Parquet files, follows them, reports on them, enqueues them again, "
+        "Exports finished attempts to a lake of Delta tables, follows them, reports on them, enqueues them again, "
         "and predicts the waiting times with other workers. "
         f"Needs the extra spark: {install_command('spark')}."
     )

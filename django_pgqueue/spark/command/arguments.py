@@ -17,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
         ("export", "Adds the attempts that were finished since the last run to the lake, once.", export),
         ("follow", "The same continuously, until Ctrl-C.", follow),
         ("check", "Looks for each file of the lake.", lambda _: None),
+        ("convert", "Turns a lake of an earlier release into Delta tables.", lambda _: None),
+        ("erase", "Deletes attempts from the lake that meet a condition, and the files that had them.", erase),
         ("forget", "Tells PostgreSQL that a lake is given up, so that retention does not wait for it.", lambda _: None),
         ("report", "Writes hourly reports to the lake and to PostgreSQL, where the admin shows them.", report),
         ("replay", "Enqueues finished messages again that meet a condition.", replay),
@@ -86,6 +88,10 @@ def report(step: argparse.ArgumentParser) -> None:
         metavar="QUEUE=SECONDS",
         help="Attempts of this queue (*: of all others) should start within these seconds. Can be repeated.",
     )
+
+
+def erase(step: argparse.ArgumentParser) -> None:
+    step.add_argument("--where", required=True, metavar="SQL", help="A condition on the columns of the lake.")
 
 
 def replay(step: argparse.ArgumentParser) -> None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
 from django_pgqueue.spark.errors import NothingEnqueued, SparkFailed, SparkQueueError, reason
-from django_pgqueue.spark.lake.files import files_at
+from django_pgqueue.spark.lake import convert as convert_lake
+from django_pgqueue.spark.lake.lake import Lake
+from django_pgqueue.spark.lake.place import Place
+from django_pgqueue.spark.lake.upkeep import erase as erase_rows
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -60,8 +63,9 @@ def follow(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
 
 
 def forget(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
-    place = files_at(asked.lake, spark).root
-    known = pipeline.forget(place, common["options"]) or pipeline.forget(str(asked.lake), common["options"])
+    known = pipeline.forget(Place.of(asked.lake, spark).url, common["options"]) or pipeline.forget(
+        str(asked.lake), common["options"]
+    )
     say(f"forgot {asked.lake}" if known else f"PostgreSQL knows no lake with the location or id {asked.lake}")
 
 
@@ -105,6 +109,14 @@ def check(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Sa
     say(f"{files:,} files, all there")
 
 
+def convert(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:  # noqa: ARG001
+    say(f"converted {convert_lake(spark, asked.lake):,} files")
+
+
+def erase(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:  # noqa: ARG001
+    say(f"erased {erase_rows(Lake.open(spark, asked.lake), asked.where):,} attempts")
+
+
 def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
     limits = {"queues": asked.queue, "since": asked.since, "until": asked.until, "progress": common["progress"]}
     scenarios = [
@@ -130,6 +142,8 @@ STEPS: Mapping[str, Callable[[SparkSession, Namespace, dict[str, Any], Say], Non
     "follow": follow,
     "forget": forget,
     "check": check,
+    "convert": convert,
+    "erase": erase,
     "report": report,
     "replay": replay,
     "whatif": whatif,

@@ -1,12 +1,12 @@
-"""The lake: a folder of Parquet files, and manifests that list the valid ones.
+"""The lake: a folder of Delta tables.
 
 >>> from django_pgqueue.spark.lake import read_lake  # doctest: +SKIP
->>> read_lake(spark, "s3a://data/jobs").where("status = 'failed'").count()  # doctest: +SKIP
+>>> read_lake(spark, "/data/jobs").where("status = 'failed'").count()  # doctest: +SKIP
 """
 
-from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, NotShared
-from django_pgqueue.spark.lake.lake import Lake
-from django_pgqueue.spark.lake.manifest import DataFile, Manifest
+from django_pgqueue.spark.lake.convert import convert
+from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, NotShared, OldLake
+from django_pgqueue.spark.lake.lake import DataFile, Lake, Version
 from django_pgqueue.spark.lake.reading import read_lake
 
 __all__ = [
@@ -14,9 +14,11 @@ __all__ = [
     "Lake",
     "LakeConflict",
     "LakeError",
-    "Manifest",
     "NewerLake",
     "NotALake",
     "NotShared",
+    "OldLake",
+    "Version",
+    "convert",
     "read_lake",
 ]

@@ -13,6 +13,10 @@ class NotALake(LakeError):
     """The folder is none of ours."""
 
 
+class OldLake(LakeError):
+    """The lake has the format of an earlier release. Convert it."""
+
+
 class NewerLake(LakeError):
     """The lake was written by a newer version."""
 

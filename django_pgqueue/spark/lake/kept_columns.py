@@ -1,25 +1,24 @@
 """The columns of the history that a lake has, and those that it has as masks: personal data may stay out of it.
 
-The first export decides.  The manifest records it, so that later runs add the same columns, and each step of the
-pipeline knows what it can do.
+The first export decides.  The settings of the table record it, so that later runs add the same
+columns, and each step of the pipeline knows what it can do.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from django_pgqueue.spark import mask, schema as schemas
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.lake.errors import LakeError
-from django_pgqueue.spark.lake.manifest import PLAIN_SCHEMA_VERSION, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql.types import StructType
 
-    from django_pgqueue.spark.lake.manifest import Manifest
+    from django_pgqueue.spark.lake.lake import Version
     from django_pgqueue.spark.options import PipelineOptions
 
 ALL = tuple(schemas.ATTEMPTS.fieldNames())
@@ -27,7 +26,7 @@ SPARE = ("unique_key", "error_message", "traceback", "result", "content", "heade
 """Columns that a lake and its reports can do without."""
 NEEDED = tuple(name for name in ALL if name not in SPARE)
 MASKABLE = ("channel", "task", "worker", "error_class", *SPARE)
-NOTE = "columns"
+COLUMNS, MASKED, KEY_ID = "pgqueue.columns", "pgqueue.masked", "pgqueue.key_id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +54,15 @@ class KeptColumns:
         return cls(names=kept, masked=masked, key_id=mask.key_id(mask.key(options)) if masked else None)
 
     @classmethod
-    def of(cls, manifest: Manifest) -> KeptColumns:
-        note = manifest.notes.get(NOTE)
-        if note is None:
-            return cls()
-        return cls(names=tuple(note["names"]), masked=tuple(note["masked"]), key_id=note["key_id"])
+    def of(cls, version: Version) -> KeptColumns:
+        found = version.settings
+        names = tuple(found[COLUMNS].split(",")) if COLUMNS in found else ALL
+        return cls(names=names, masked=tuple(filter(None, found.get(MASKED, "").split(","))), key_id=found.get(KEY_ID))
 
     @classmethod
-    def decided(cls, manifest: Manifest, options: PipelineOptions) -> KeptColumns:
-        """Returns what this lake has; before its first export, what the options say."""
-        if manifest.position is None:
-            return cls.asked(options)
-        known = cls.of(manifest)
+    def decided(cls, version: Version, options: PipelineOptions) -> KeptColumns:
+        """Returns what this lake has; the options may say the same, or nothing."""
+        known = cls.of(version)
         if (options.columns or options.mask) and known.without_key() != cls.asked(options).without_key():
             message = (
                 f"The lake has {known}, and options columns and mask say {cls.asked(options)}. Leave the options out, "
@@ -84,12 +80,14 @@ class KeptColumns:
     def without_key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         return self.names, self.masked
 
-    def changes(self) -> dict[str, Any]:
-        """Returns what a manifest records: nothing if the lake has all columns as they are, which any release reads."""
-        if self == KeptColumns():
-            return {"schema_version": PLAIN_SCHEMA_VERSION, "notes": {}}
-        note = {"names": list(self.names), "masked": list(self.masked), "key_id": self.key_id}
-        return {"schema_version": SCHEMA_VERSION, "notes": {NOTE: note}}
+    def settings(self) -> dict[str, str]:
+        """Returns what the table records.  A lake with all columns gets those of later releases, too."""
+        every = {
+            COLUMNS: "" if self.names == ALL else ",".join(self.names),
+            MASKED: ",".join(self.masked),
+            KEY_ID: self.key_id,
+        }
+        return {name: value for name, value in every.items() if value}  # Delta refuses empty ones
 
     def options(self) -> dict[str, str]:
         """Returns the options of a read of these columns."""

@@ -1,93 +1,319 @@
-"""A lake and its versions.
+"""A lake: a folder with a Delta table for the attempts, and one for each table of the report.
 
-A version is a manifest.  A run first writes its data files, under names that no other run uses.  Then it makes the next
-manifest: a single file, made as a whole or not at all, by only one of several runs.  Readers follow a manifest, so they
-never see half a run, and a killed run leaves only files that no manifest names.
+A run first writes its data files, under names that no other run uses.  Then one commit adds them to the table and moves
+the position.  Two runs that began at the same position cannot both commit, and a killed run leaves only files that no
+commit names.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import time
+import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from django_pgqueue.spark.lake.errors import LakeConflict, NotALake
-from django_pgqueue.spark.lake.files import files_at
-from django_pgqueue.spark.lake.manifest import Manifest
+from django_pgqueue.spark.lake.delta import (
+    AddAction,
+    CommitFailedError,
+    CommitProperties,
+    DeltaError,
+    DeltaTable,
+    Schema,
+    Transaction,
+)
+from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, OldLake
+from django_pgqueue.spark.lake.place import Place
+from django_pgqueue.spark.lake.schema import SCHEMAS
+from django_pgqueue.spark.schema import arrow
 from django_pgqueue.spark.session import check_here
 
 if TYPE_CHECKING:
+    import datetime as dt
     import os
+    from collections.abc import Iterable, Mapping
 
+    from deltalake.transaction import RemoveAction
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
-    from django_pgqueue.spark.lake.files import Files
+FORMAT = "3"
+OLD_MANIFESTS = "_pgqueue/manifests"
+MISSED, REPORTED = "pgqueue.missed", "pgqueue.reported_until"
+ATTEMPTS_AT_A_COMMIT = 10
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
-MANIFESTS = "_pgqueue/manifests"
-STAGING = "_pgqueue/staging"
-DIGITS = 12
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A Parquet file with rows of one day."""
+
+    path: str
+    """Relative to the table's folder."""
+    date: dt.date
+    rows: int
+    bytes: int
+
+    def add(self) -> AddAction:
+        now = int(time.time() * 1000)
+        # Ranges of columns stand in the file's own footer.
+        statistics = json.dumps({"numRecords": self.rows})
+        return AddAction(self.path, self.bytes, {"date": self.date.isoformat()}, now, True, statistics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """The attempts of a lake at one commit."""
+
+    table: DeltaTable
+    settings: Mapping[str, str]
+
+    @property
+    def number(self) -> int:
+        return self.table.version()
+
+    @property
+    def lake_id(self) -> str:
+        return self.settings["pgqueue.lake_id"]
+
+    @property
+    def source(self) -> str:
+        """The database that the attempts come from: the cluster's identifier and the database's name."""
+        return self.settings["pgqueue.source"]
+
+    @property
+    def position(self) -> int:
+        """How far the history of this database has been read: an offset of the data source."""
+        return self.table.transaction_version(position_id(self.source)) or 0
+
+    @property
+    def missed(self) -> int:
+        """Attempts that retention dropped before they came here, as far as a run has said so."""
+        return self.table.transaction_version(MISSED) or 0
+
+    def files(self, *, since: dt.date | None = None, until: dt.date | None = None) -> list[DataFile]:
+        return files_of(self.table, since, until)
 
 
 class Lake:
-    """A folder with a manifest.
-
-    >>> Lake.open(spark, "/data/jobs").manifest().position  # doctest: +SKIP
+    """
+    >>> Lake.open(spark, "/data/jobs").version().position  # doctest: +SKIP
     """
 
-    def __init__(self, spark: SparkSession, files: Files) -> None:
+    def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         check_here(spark)
         self.spark = spark
-        self.files = files
+        self.place = Place.of(path, spark)
 
     @classmethod
     def open(cls, spark: SparkSession, path: str | os.PathLike[str]) -> Lake:
-        lake = cls(spark, files_at(path, spark))
-        if not lake.versions():
-            message = f"There is no lake at {lake.root}: no manifest in {lake.files.url(MANIFESTS)}. Export one first."
+        lake = cls(spark, path)
+        if not lake.exists:
+            lake.refuse_old()
+            message = f"There is no lake at {lake.root}: no Delta table in {lake.root}/attempts. Export one first."
             raise NotALake(message)
+        lake.version()
         return lake
 
     @classmethod
-    def open_or_make(cls, spark: SparkSession, path: str | os.PathLike[str]) -> Lake:
-        """Opens a lake, or makes one in a folder that is empty or does not exist."""
-        lake = cls(spark, files_at(path, spark))
-        if not lake.versions():
-            if strange := [name for name in lake.files.names("") if name != "_pgqueue"]:
-                message = (
-                    f"{lake.root} is not a lake of django_pgqueue: it contains {strange[0]!r}, and no manifest. Name a "
-                    "folder that is empty or does not exist."
-                )
-                raise NotALake(message)
-            lake._create(Manifest.new())
-        lake.manifest()
+    def open_or_new(cls, spark: SparkSession, path: str | os.PathLike[str]) -> Lake:
+        """Opens a lake, or a folder that is empty or does not exist and can become one."""
+        lake = cls(spark, path)
+        if lake.exists:
+            lake.version()
+            return lake
+        lake.refuse_old()
+        strange = [name for name in lake.place.names() if name != "attempts"]
+        if strange:
+            message = (
+                f"{lake.root} is not a lake of django_pgqueue: it contains {strange[0]!r}, and no Delta table of "
+                "attempts. Name a folder that is empty or does not exist."
+            )
+            raise NotALake(message)
         return lake
 
     @property
     def root(self) -> str:
-        return self.files.root
+        return self.place.url
 
-    def versions(self) -> list[int]:
-        names = [name.removesuffix(".json") for name in self.files.names(MANIFESTS) if name.endswith(".json")]
-        return sorted(int(name) for name in names if name.isdigit())
+    @property
+    def exists(self) -> bool:
+        return self.has("attempts")
 
-    def manifest(self, version: int | None = None) -> Manifest:
-        """Returns the current manifest, or an older one that still exists."""
-        path = manifest_path(max(self.versions()) if version is None else version)
-        return Manifest.from_json(self.files.read(path), self.files.url(path))
+    def has(self, table: str) -> bool:
+        place = self.place / table
+        try:
+            return bool(DeltaTable.is_deltatable(place.url, dict(place.options)))
+        except OSError as error:
+            message = f"{self.root} cannot be read: {' '.join(COLOURS.sub('', str(error)).split())}"
+            raise LakeError(message) from error
 
-    def commit(self, before: Manifest, *, written_by: str, **changes: Any) -> Manifest:
-        """Makes the version after ``before`` the current one, unless another run has made one."""
-        manifest = before.next(written_by=written_by, **changes)
-        if not self._create(manifest):
-            other = self.manifest().written_by
+    def refuse_old(self) -> None:
+        if (self.place / OLD_MANIFESTS).names():
             message = (
-                f"Another process ({other}) has written {self.root} in the meantime. Nothing was written: run "
-                "the command again."
+                f"{self.root} has the format of an earlier release. Convert it once: "
+                f"qpipeline convert --lake {self.root}"
             )
-            raise LakeConflict(message)
-        return manifest
+            raise OldLake(message)
 
-    def _create(self, manifest: Manifest) -> bool:
-        return self.files.create(manifest_path(manifest.version), manifest.to_json())
+    def make(self, schema: StructType, settings: Mapping[str, str]) -> None:
+        """Makes the table of attempts, unless another run just did."""
+        known = {"pgqueue.format": FORMAT, "pgqueue.lake_id": uuid.uuid4().hex, **settings}
+        place = self.place / "attempts"
+        create(place, schema, configuration=known, raise_if_key_not_exists=False)
+        place.sync_log(0)
+
+    def version(self, number: int | None = None) -> Version:
+        """Returns the current version, or an older one whose files still exist."""
+        table = self._opened("attempts", number)
+        settings = table.metadata().configuration
+        if "pgqueue.lake_id" not in settings:
+            message = f"{self.root} has a Delta table that django_pgqueue did not make. Name another folder."
+            raise NotALake(message)
+        if int(settings["pgqueue.format"]) > int(FORMAT):
+            message = (
+                f"{self.root} has format {settings['pgqueue.format']}; this version of django_pgqueue reads and writes "
+                f"up to {FORMAT}. Update django_pgqueue, or use another folder."
+            )
+            raise NewerLake(message)
+        return Version(table=table, settings=settings)
+
+    def table(self, name: str, number: int | None = None) -> DeltaTable | None:
+        """Returns a table as it is now; None: there is none yet."""
+        return self._opened(name, number) if self.has(name) else None
+
+    def _opened(self, name: str, number: int | None = None) -> DeltaTable:
+        place = self.place / name
+        return DeltaTable(place.url, version=number, storage_options=dict(place.options))
+
+    def widen(self, schema: StructType) -> None:
+        """Adds the columns to the table of attempts that a later release has brought.  Older files have no values."""
+        version = self.version()
+        known = {field.name for field in version.table.schema().fields}
+        new = [field for field in Schema.from_arrow(with_date(schema)).fields if field.name not in known]
+        if new:
+            try:
+                version.table.alter.add_columns(new)
+            except CommitFailedError as error:
+                raise LakeConflict(self._busy()) from error
+            (self.place / "attempts").sync_log(version.number + 1)
+
+    def _busy(self) -> str:
+        return f"Other processes have written {self.root} in the meantime. Nothing was written: run the command again."
+
+    def advance(
+        self, start: int, end: int, files: Iterable[DataFile], *, missed: int, run: Mapping[str, object]
+    ) -> bool:
+        """Adds the files of the transactions from ``start`` until before ``end``, and moves the position.
+
+        Returns False if another run has been there: then nothing of this one is visible.
+        """
+        added = list(files)
+        for _ in range(ATTEMPTS_AT_A_COMMIT):
+            current = self.version()
+            # Two commits from one version exclude each other.  From a later version only this comparison knows.
+            if current.position != start:
+                return False
+            marks = [Transaction(position_id(current.source), end)]
+            marks += [Transaction(MISSED, missed)] if missed > current.missed else []
+            if self._committed("attempts", current.table, [file.add() for file in added], marks, run):
+                return True
+        raise LakeConflict(self._busy())
+
+    def adopt(self, version: Version, source: str, position: int) -> None:
+        """Goes on with another database, at this position."""
+        try:
+            version.table.alter.set_table_properties(
+                {"pgqueue.source": source},
+                raise_if_not_exists=False,
+                commit_properties=CommitProperties(app_transactions=[Transaction(position_id(source), position)]),
+            )
+        except CommitFailedError as error:
+            raise LakeConflict(self._busy()) from error
+        (self.place / "attempts").sync_log(version.number + 1)
+
+    def replace(
+        self, name: str, since: dt.date, until: dt.date, files: Iterable[DataFile], marks: Mapping[str, int]
+    ) -> None:
+        """Replaces the days of a table of the report."""
+        from deltalake.transaction import RemoveAction  # noqa: PLC0415
+
+        added = [file.add() for file in files]
+        create(self.place / name, SCHEMAS[name])
+        for _ in range(ATTEMPTS_AT_A_COMMIT):
+            table = self._opened(name)
+            old = files_of(table, since, until)
+            gone = [
+                RemoveAction(file.path, True, int(time.time() * 1000), file.bytes, {"date": file.date.isoformat()})
+                for file in old
+            ]
+            transactions = [Transaction(key, value) for key, value in marks.items()]
+            if self._committed(name, table, [*added, *gone], transactions, {"written_by": "report"}):
+                return
+        raise LakeConflict(self._busy())
+
+    def _committed(
+        self,
+        name: str,
+        table: DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        marks: list[Transaction],
+        run: Mapping[str, object],
+    ) -> bool:
+        place, before = self.place / name, table.version()
+        place.sync(*(action.path for action in actions if isinstance(action, AddAction)))
+        try:
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                ["date"],
+                commit_properties=CommitProperties(
+                    app_transactions=marks, custom_metadata={name: str(value) for name, value in run.items()}
+                ),
+            )
+        except CommitFailedError:
+            return False
+        place.sync_log(before + 1)
+        return True
 
 
-def manifest_path(version: int) -> str:
-    return f"{MANIFESTS}/{version:0{DIGITS}d}.json"
+def create(place: Place, schema: StructType, **settings: Any) -> DeltaTable:
+    """Makes a table, unless there is one."""
+    options = dict(place.options)
+    made = {"mode": "ignore", "partition_by": ["date"], "storage_options": options, **settings}
+    try:
+        return DeltaTable.create(place.url, with_date(schema), **made)
+    except DeltaError:
+        if not DeltaTable.is_deltatable(place.url, options):
+            raise
+        return DeltaTable(place.url, storage_options=options)  # another run has just made it
+
+
+def position_id(source: str) -> str:
+    """Returns the application of Delta's transactions whose version is the position in this database."""
+    return f"pgqueue:{source}"
+
+
+def with_date(schema: StructType) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    return arrow(schema).append(pa.field("date", pa.date32()))
+
+
+def files_of(table: DeltaTable, since: dt.date | None = None, until: dt.date | None = None) -> list[DataFile]:
+    """Returns the files of the days from ``since`` to ``until``, both inclusive."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    actions = table.get_add_actions(flatten=True)
+    if not actions.num_rows:
+        return []
+    columns = pa.table(actions).select(["path", "size_bytes", "num_records", "partition.date"]).columns
+    found = [
+        DataFile(path=unquote(path), bytes=size, rows=rows, date=date)
+        for path, size, rows, date in zip(*(column.to_pylist() for column in columns), strict=True)
+        if (since is None or date >= since) and (until is None or date <= until)
+    ]
+    return sorted(found, key=lambda file: (file.date, file.path))

@@ -1,21 +1,30 @@
-"""The tables of a lake as DataFrames."""
+"""The tables of a lake as DataFrames.  Spark reads the files that Delta's log lists, so it needs no jar of Delta's."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
-from django_pgqueue.spark.lake.lake import Lake
+from django_pgqueue.spark.lake.lake import Lake, files_of
+from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.schema import SCHEMAS
+from django_pgqueue.spark.schema import arrow
 
 if TYPE_CHECKING:
     import datetime as dt
     import os
+    from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from django_pgqueue.spark.lake.manifest import DataFile
+    from django_pgqueue.spark.lake.lake import DataFile
 
 
 def read_lake(
@@ -23,24 +32,74 @@ def read_lake(
     path: str | os.PathLike[str],
     table: str = "attempts",
     *,
+    columns: Sequence[str] = (),
     since: dt.date | None = None,
     until: dt.date | None = None,
     version: int | None = None,
 ) -> DataFrame:
-    """Returns a table as the lake's manifest lists it, whatever other runs write meanwhile.
+    """Returns a table at a version, whatever other runs write meanwhile.
 
     ``since`` and ``until`` are days (UTC, both inclusive) of ``finished_at``, or of ``hour`` in reports: files of other
-    days are not even opened.
+    days are not even opened.  Without ``columns`` all are there: Spark leaves those out that nobody asks for in a
+    folder, and in an object store only ``columns`` does.
     """
     if table not in SCHEMAS:
         message = f"The lake has no table {table!r}. Its tables are {', '.join(SCHEMAS)}."
         raise LakeError(message)
     lake = Lake.open(spark, path)
-    return read_files(lake, table, lake.manifest(version).files(table, since=since, until=until))
+    found = lake.table(table, version)
+    return read_files(lake, table, files_of(found, since, until) if found else [], columns)
 
 
-def read_files(lake: Lake, table: str, files: list[DataFile]) -> DataFrame:
-    schema = KeptColumns.of(lake.manifest()).schema() if table == "attempts" else SCHEMAS[table]
-    if not files:
+def read_files(lake: Lake, table: str, files: Iterable[DataFile], columns: Sequence[str] = ()) -> DataFrame:
+    schema = KeptColumns.of(lake.version()).schema() if table == "attempts" else SCHEMAS[table]
+    if unknown := [name for name in columns if name not in schema.names]:
+        message = f"The table {table} of this lake has no column {unknown[0]!r}. It has {', '.join(schema.names)}."
+        raise LakeError(message)
+    schema = StructType([schema[name] for name in columns]) if columns else schema
+    place, paths = lake.place / table, [file.path for file in files]
+    if not paths:
         return lake.spark.createDataFrame([], schema)
-    return lake.spark.read.schema(schema).parquet(*(lake.files.url(file.path) for file in files))
+    if place.is_folder:
+        # Not as_uri(): Spark takes the path literally and does not decode percent signs.
+        return lake.spark.read.schema(schema).parquet(*(f"file://{place.url}/{path}" for path in paths))
+    lake.spark.dataSource.register(StoredFiles)
+    options = {"location": place.url, "secrets": json.dumps(dict(place.options)), "files": json.dumps(paths)}
+    return lake.spark.read.format(StoredFiles.name()).schema(schema).options(**options).load()
+
+
+class StoredFiles(DataSource):
+    """Files of an object store, read as they were written, so that Spark needs no jar for the store."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "pgqueue_stored_files"
+
+    def reader(self, schema: StructType) -> StoredFilesReader:
+        place = Place(self.options["location"], json.loads(self.options["secrets"]))
+        return StoredFilesReader(place=place, paths=json.loads(self.options["files"]), schema=arrow(schema))
+
+
+@dataclass(kw_only=True)
+class StoredFilesReader(DataSourceReader):
+    place: Place
+    paths: list[str]
+    schema: pa.Schema
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(path) for path in self.paths]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        with pq.ParquetFile(partition.value, filesystem=self.place.files) as file:
+            known = [name for name in self.schema.names if name in file.schema_arrow.names]
+            for rows in file.iter_batches(columns=known):
+                columns = [
+                    rows.column(field.name).cast(field.type)
+                    if field.name in known
+                    else pa.nulls(rows.num_rows, field.type)
+                    for field in self.schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -1,4 +1,4 @@
-"""The columns of the lake's tables.  A change that readers could notice increments ``manifest.SCHEMA_VERSION``."""
+"""The columns of the lake's tables."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.pipeline.export import check as check_options
 from django_pgqueue.spark.pipeline.progress import Quiet
-from django_pgqueue.spark.pipeline.source_database import writing
+from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def adopt(
     progress, options = progress or Quiet(), options or {}
     check_options(options)
     lake = Lake.open(spark, path)
-    with writing(lake, options) as origin:
-        before, horizon = lake.manifest(), origin.horizon()
+    with origin_of(lake, options) as origin:
+        before, horizon = lake.version(), origin.horizon()
         progress.step("comparing the lake with the database")
         history = (
             registered(spark)
@@ -63,7 +63,7 @@ def adopt(
             .options(**options)
             .option("columns", ",".join([*COLUMNS, "transaction_id"]))
         )
-        found = overlap(history.load(), read_files(lake, "attempts", before.files("attempts")))
+        found = overlap(history.load(), read_files(lake, "attempts", before.files()))
         check(found)
         position = horizon if found.first_new is None else min(horizon, found.first_new)
         if found.last_same >= position:
@@ -73,7 +73,7 @@ def adopt(
                 "before the restore as old (set their transaction_id to 0 in pgqueue_attempt), then run this again."
             )
             raise LakeError(message)
-        lake.commit(before, written_by="adopt", position=str(position), source=origin.identity())
+        lake.adopt(before, origin.identity(), position)
     return found
 
 

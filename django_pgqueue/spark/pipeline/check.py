@@ -1,10 +1,12 @@
-"""Looks for each file that the lake's manifest names."""
+"""Looks for each file that the lake's tables name."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.lake import Lake, LakeError
+from django_pgqueue.spark.lake.lake import files_of
+from django_pgqueue.spark.lake.schema import SCHEMAS
 
 if TYPE_CHECKING:
     import os
@@ -17,10 +19,12 @@ SHOWN = 3
 def check(spark: SparkSession, path: str | os.PathLike[str]) -> int:
     """Returns how many files the lake has.  Raises an error that names those that are gone, or have another size."""
     lake = Lake.open(spark, path)
-    tables = lake.manifest().tables
-    there = {entry.path: entry.bytes for table in tables for entry in lake.files.walk(table)}
-    files = [file for named in tables.values() for file in named]
-    wrong = [file.path for file in files if there.get(file.path) != file.bytes]
+    files = [(name, file) for name in SCHEMAS if (table := lake.table(name)) for file in files_of(table)]
+    wrong = []
+    for name in SCHEMAS:
+        known = {file.path: file.bytes for table, file in files if table == name}
+        sizes = (lake.place / name).sizes(list(known))
+        wrong += [f"{name}/{path}" for (path, size), found in zip(known.items(), sizes, strict=True) if found != size]
     if wrong:
         more = f", and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         message = (

@@ -62,13 +62,13 @@ def drop_exported(
     """
     progress = progress or Quiet()
     lake = Lake.open(spark, path)
-    manifest = lake.manifest()
-    KeptColumns.of(manifest).require(ATTEMPTS.fieldNames(), "--drop-exported")
+    version = lake.version()
+    KeptColumns.of(version).require(ATTEMPTS.fieldNames(), "--drop-exported")
     dropped, kept = [], {}
     with database.connect(database.writing(PipelineOptions.of(options or {}))) as connection:
         for day in old_days(connection, keep_days):
             progress.step(f"comparing {day}")
-            if (unread := unread_by_others(connection, manifest.lake_id, day)) is not None:
+            if (unread := unread_by_others(connection, version.lake_id, day)) is not None:
                 kept[day] = unread
                 continue
             copied = fingerprint(lake, day)
@@ -103,7 +103,7 @@ def unread_by_others(connection: psycopg.Connection, lake_id: str, day: dt.date)
 
 def fingerprint(lake: Lake, day: dt.date) -> str:
     """Returns what ``pgqueue_attempt_fingerprint`` computes in PostgreSQL."""
-    rows = read_files(lake, "attempts", lake.manifest().files("attempts", since=day, until=day))
+    rows = read_files(lake, "attempts", lake.version().files(since=day, until=day))
     times = {field.name for field in ATTEMPTS.fields if field.dataType == TIMESTAMP}
     numbers = [F.unix_micros(name) if name in times else F.col(name) for name in ATTEMPTS.fieldNames()]
     text = F.array_join(F.array(*(number.cast("string") for number in numbers)), "/", "\\N")

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import secrets
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption
 from django_pgqueue.spark.lake import Lake
-from django_pgqueue.spark.lake.cleanup import tidy
-from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.lake.data_files import clear, publish, stage
 from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
-from django_pgqueue.spark.lake.files import LocalFiles
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
+from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.known_position import KnownPosition
 from django_pgqueue.spark.pipeline.progress import Quiet
-from django_pgqueue.spark.pipeline.source_database import position_of, writing
+from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.schema import ATTEMPTS, chosen
-from django_pgqueue.spark.source import registered
+from django_pgqueue.spark.schema import ATTEMPTS
 from django_pgqueue.spark.stream import PgQueueStreamReader
 
 if TYPE_CHECKING:
@@ -31,8 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.lake import DataFile, Manifest
-    from django_pgqueue.spark.lake.data_files import StagedFiles
+    from django_pgqueue.spark.lake import DataFile, Version
+    from django_pgqueue.spark.lake.data_files import Counted
     from django_pgqueue.spark.pipeline.known_position import Missed
     from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
@@ -53,7 +47,7 @@ class Exported:
     files: int
     bytes: int
     version: int
-    """Version of the lake's manifest."""
+    """Version of the table of attempts."""
     missed: Missed | None = None
     """The gap that the lake has had since the last run: attempts that retention dropped before they were exported."""
 
@@ -76,8 +70,8 @@ def export(
     """
     progress, options = progress or Quiet(), options or {}
     check(options)
-    lake = Lake.open_or_make(spark, path)
-    with writing(lake, options) as origin:
+    lake = Lake.open_or_new(spark, path)
+    with origin_of(lake, options) as origin:
         run = Run(lake, origin, options, "export", progress)
         files, end = [], run.next_end()
         for piece in pieces(run, end):
@@ -87,13 +81,13 @@ def export(
             run.advance(end)  # the position says that there is nothing before it
             run.tell_what_holds_back()
         progress.step("compacting")
-        manifest = compact(lake, f"{run_name()}-compact")
-        tidy(lake)
+        compact(lake)
+        vacuum(lake)
         return Exported(
             rows=sum(file.rows for file in files),
             files=len(files),
             bytes=sum(file.bytes for file in files),
-            version=manifest.version,
+            version=lake.version().number,
             missed=run.missed,
         )
 
@@ -126,42 +120,42 @@ class Run:
         self.missed: Missed | None = None
         """The gap that this run has found."""
         self.told = ""
-        manifest = lake.manifest()
-        origin.next_position(manifest)
-        self.columns = KeptColumns.decided(manifest, PipelineOptions.of(options))
-        self._notice(manifest, self.known.begin(position_of(manifest)))
+        parsed = PipelineOptions.of(options)
+        if not lake.exists:
+            columns = KeptColumns.asked(parsed)
+            lake.make(columns.schema(), {"pgqueue.source": origin.identity(), **columns.settings()})
+        version = lake.version()
+        origin.next_position(version)
+        self.columns = KeptColumns.decided(version, parsed)
+        lake.widen(self.columns.schema())
+        self._notice(version, self.known.begin(version.position))
 
     def next_end(self) -> int:
         """Returns how far the lake can follow the history now; with ``toTransaction`` no further than there."""
-        manifest = self.lake.manifest()
-        end, limit = self.origin.next_position(manifest), PipelineOptions.of(self.options).to_transaction
-        return end if limit is None else max(position_of(manifest), min(end, limit))
+        version = self.lake.version()
+        end, limit = self.origin.next_position(version), PipelineOptions.of(self.options).to_transaction
+        return end if limit is None else max(version.position, min(end, limit))
 
     def advance(self, end: int) -> list[DataFile]:
         """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files
-        have the same rows.
+        have the same rows.  Returns no files if another run has come there first.
         """
-        before, run = self.lake.manifest(), run_name()
-        start = position_of(before)
+        start = self.lake.version().position
+        if end < start:
+            return []
         cut = {**self.options, **self.columns.options(), "fromTransaction": str(start), "toTransaction": str(end)}
         self.progress.step("reading the history")
-        staged = patiently(lambda: gathered(self.lake, cut, run), self.progress)
-        verify(self.origin, staged, start, end)
+        reader = PgQueueReader(PipelineOptions.of(cut), self.columns.schema())
+        counted = patiently(lambda: fill(self.lake, reader), self.progress)
+        verify(self.origin, counted, start, end)
         self.progress.step("making it visible")
-        files = publish(self.lake, staged)
-        recorded, missed = self.columns.changes(), self.missed.attempts if self.missed else 0
-        notes = {"missed": max(before.notes.get("missed", 0), missed)} if missed else {}
-        after = self.lake.commit(
-            before,
-            written_by=self.written_by,
-            position=str(end),
-            source=self.origin.identity(),
-            tables=before.with_files("attempts", files),
-            schema_version=recorded["schema_version"],
-            notes={**before.notes, **recorded["notes"], **notes},
-        )
-        self._notice(after, self.known.move(end))
-        clear(self.lake, run)
+        files = [file for file, _ in counted]
+        missed = self.missed.attempts if self.missed else 0
+        run = {"written_by": self.written_by, "from_transaction": start, "to_transaction": end}
+        if not self.lake.advance(start, end, files, missed=missed, run=run):
+            self.progress.say("another run has added these attempts; going on after it")
+            return []
+        self._notice(self.lake.version(), self.known.move(end))
         return files
 
     def tell_what_holds_back(self) -> None:
@@ -171,12 +165,12 @@ class Run:
             self.told = holder
             self.progress.say(words)
 
-    def _notice(self, manifest: Manifest, missed: Missed) -> None:
-        """Says once that retention has dropped what the lake lacks.  The next manifest knows that it was said."""
-        said = max(manifest.notes.get("missed", 0), self.missed.attempts if self.missed else 0)
+    def _notice(self, version: Version, missed: Missed) -> None:
+        """Says once that retention has dropped what the lake lacks.  The next commit records that it was said."""
+        said = max(version.missed, self.missed.attempts if self.missed else 0)
         if missed.attempts > said:
             self.missed = missed
-            self.progress.say(gap(missed, missed.attempts - manifest.notes.get("missed", 0)))
+            self.progress.say(gap(missed, missed.attempts - version.missed))
 
 
 def pieces(run: Run, end: int) -> Iterator[int]:
@@ -185,14 +179,15 @@ def pieces(run: Run, end: int) -> Iterator[int]:
     """
     reader = PgQueueStreamReader(PipelineOptions.of(run.options), ATTEMPTS)
     reader.target = end
-    begin = position_of(run.lake.manifest())
-    while (found := reader.latest(begin, reader.options.max_rows_per_batch)) != begin:
+    # The lake is asked each time: another run may have come further.
+    while (begin := run.lake.version().position) < end:
+        if (found := reader.latest(begin, reader.options.max_rows_per_batch)) == begin:
+            return
         yield found
-        begin = found
 
 
-def patiently(gather: Callable[[], list[StagedFiles]], progress: Progress) -> list[StagedFiles]:
-    """Gathers again when Spark waited in vain for a Python process: what was staged before does not count."""
+def patiently(gather: Callable[[], list[Counted]], progress: Progress) -> list[Counted]:
+    """Gathers again when Spark waited in vain for a Python process: what was written before does not count."""
     for _ in range(MAX_STARTS - 1):
         try:
             return gather()
@@ -210,24 +205,12 @@ def gap(missed: Missed, attempts: int) -> str:
     )
 
 
-def run_name() -> str:
-    return f"{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(4)}"
-
-
-def gathered(lake: Lake, cut: Mapping[str, str], run: str) -> list[StagedFiles]:
-    """Stages the rows and columns that the options ``cut`` say."""
-    if isinstance(lake.files, LocalFiles):
-        options = PipelineOptions.of(cut)
-        return fill(lake, PgQueueReader(options, chosen("attempts", options.columns)), run)
-    return stage(lake, registered(lake.spark).read.format("pgqueue").options(**cut).load(), "attempts", run)
-
-
-def verify(origin: Origin, staged: list[StagedFiles], start: int, end: int) -> None:
+def verify(origin: Origin, files: list[Counted], start: int, end: int) -> None:
     """Checks that the files have the rows of the table: PostgreSQL counts them, not the code that wrote the files."""
     rows, ids = origin.count(start, end)
-    if (rows, ids) != (sum(file.rows for _, file, _ in staged), sum(ids for _, _, ids in staged)):
+    if (rows, ids) != (sum(file.rows for file, _ in files), sum(ids for _, ids in files)):
         message = (
-            f"The files have {sum(file.rows for _, file, _ in staged)} rows, the history {rows} between transactions "
+            f"The files have {sum(file.rows for file, _ in files)} rows, the history {rows} between transactions "
             f"{start} and {end}, or different ones. Nothing was made visible. Check whether partitions were dropped in "
             "the meantime, and run the export again."
         )

@@ -6,11 +6,10 @@ import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.lake import Lake
-from django_pgqueue.spark.lake.cleanup import tidy
-from django_pgqueue.spark.lake.compaction import compact
-from django_pgqueue.spark.pipeline.export import Run, check, pieces, run_name
+from django_pgqueue.spark.lake.upkeep import compact, vacuum
+from django_pgqueue.spark.pipeline.export import Run, check, pieces
 from django_pgqueue.spark.pipeline.progress import Quiet
-from django_pgqueue.spark.pipeline.source_database import position_of, writing
+from django_pgqueue.spark.pipeline.source_database import origin_of
 
 if TYPE_CHECKING:
     import os
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.pipeline.progress import Progress
 
-TIDY_EVERY = 100
+VACUUM_EVERY = 100
 """Number of batches."""
 LOOK_SECONDS = 0.2
 """How often ``until`` is asked."""
@@ -43,21 +42,21 @@ def follow(
     """
     progress, options = progress or Quiet(), options or {}
     check(options)
-    lake = Lake.open_or_make(spark, path)
+    lake = Lake.open_or_new(spark, path)
     added = 0
-    with writing(lake, options) as origin:
+    with origin_of(lake, options) as origin:
         run = Run(lake, origin, options, "follow", progress)
         try:
             for batch, end in enumerate(_ends(run, seconds=None if once else seconds, until=until)):
                 rows = sum(file.rows for file in run.advance(end))
                 added += rows
                 progress.step(f"following: {added:,} attempts, the last {rows:,} in batch {batch}")
-                compact(lake, run_name())
-                if batch % TIDY_EVERY == TIDY_EVERY - 1:
-                    tidy(lake)
+                compact(lake)
+                if batch % VACUUM_EVERY == VACUUM_EVERY - 1:
+                    vacuum(lake)
         except KeyboardInterrupt:
             progress.say("stopping")
-        tidy(lake)
+        vacuum(lake)
     return added
 
 
@@ -72,7 +71,7 @@ def _ends(run: Run, *, seconds: float | None, until: Callable[[], bool]) -> Iter
             yield end
             if until():
                 return
-        run.known.stay(position_of(run.lake.manifest()))
+        run.known.stay(run.lake.version().position)
         if is_idle:
             run.tell_what_holds_back()
         if seconds is None:

@@ -58,7 +58,7 @@ class KnownPosition:
     def _move(self, position: int, *, is_done: bool) -> Missed:
         if not self.is_possible:
             return Missed()
-        values = (self.lake.manifest().lake_id, self.lake.root, position, is_done)
+        values = (self.lake.version().lake_id, self.lake.root, position, is_done)
         try:
             with database.connect(database.writing(self.options)) as connection:
                 row = connection.execute(MOVE, values).fetchone()

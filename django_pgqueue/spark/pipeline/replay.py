@@ -68,7 +68,7 @@ def replay(
     progress = progress or Quiet()
     progress.step("selecting")
     same_environment(spark, PipelineOptions.of(options or {}))
-    KeptColumns.of(Lake.open(spark, path).manifest()).require(COPIED, "A replay")
+    KeptColumns.of(Lake.open(spark, path).version()).require(COPIED, "A replay")
     found = selected(read_lake(spark, path, since=since, until=until), where)
     every = sorted(row["message_id"] for row in found.select("message_id").collect())
     name = f"replay {again}".strip()

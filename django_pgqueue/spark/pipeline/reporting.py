@@ -11,14 +11,15 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake, LakeError
-from django_pgqueue.spark.lake.data_files import clear, publish, stage
-from django_pgqueue.spark.lake.kept_columns import KeptColumns
+from django_pgqueue.spark.lake.kept_columns import NEEDED, KeptColumns
+from django_pgqueue.spark.lake.lake import REPORTED
 from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.lake.report_files import write
 from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.export import check, run_name
+from django_pgqueue.spark.pipeline.export import check
 from django_pgqueue.spark.pipeline.progress import Quiet
-from django_pgqueue.spark.pipeline.source_database import position_of, writing
+from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.report import Quality, errors_by_hour, hours, quality, queues_by_hour
 from django_pgqueue.spark.source import registered
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from psycopg import Cursor
     from pyspark.sql import DataFrame, SparkSession
 
-    from django_pgqueue.spark.lake import DataFile, Manifest
+    from django_pgqueue.spark.lake import DataFile, Version
     from django_pgqueue.spark.pipeline.progress import Progress
 
 TABLES = ("report_hour", "report_queue", "report_error")
@@ -65,43 +66,46 @@ def report(
     progress, options = progress or Quiet(), options or {}
     check(options)
     lake = Lake.open(spark, path)
-    with writing(lake, options) as origin:
-        before = lake.manifest()
-        masked = KeptColumns.decided(before, PipelineOptions.of(options)).masked
-        since, until = period(before, since, until)
+    with origin_of(lake, options) as origin:
+        before = lake.version()
+        kept = KeptColumns.decided(before, PipelineOptions.of(options))
+        short = [name for name in kept.names if name in {*NEEDED, "error_message"}]
+        since, until = period(lake, before, since, until)
         begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
         progress.step(f"reporting {since} to {until}")
-        attempts = read_files(lake, "attempts", before.files("attempts", since=since))
-        waiting = waiting_messages(spark, options, masked).persist()  # read once: all tables are about the same moment
+        attempts = read_files(lake, "attempts", before.files(since=since), short)
+        waiting = waiting_messages(
+            spark, options, kept.masked
+        ).persist()  # read once: all tables are about the same moment
         limits = {"since": begin, "until": end}
         frames = {
             "report_hour": hours(attempts, waiting=waiting, targets=targets, **limits),
             "report_queue": queues_by_hour(attempts, waiting=waiting, **limits),
             "report_error": errors_by_hour(attempts, **limits),
         }
-        added = keep(lake, before, frames, since, until)
+        added = keep(lake, frames, since, until)
         waiting.unpersist()
         progress.step("writing to PostgreSQL")
         copy(lake, added, begin, end, options)
         progress.step("looking at the quality of the data")
-        unread, seconds = origin.unread(position_of(before))
+        unread, seconds = origin.unread(before.position)
         seen = quality(attempts, **limits)
         return Reported(
             since=since,
             until=until,
             rows={name: sum(f.rows for f in added[name]) for name in TABLES},
-            quality=replace(seen, missed=before.notes.get("missed", 0), unread=unread, unread_seconds=seconds),
+            quality=replace(seen, missed=before.missed, unread=unread, unread_seconds=seconds),
         )
 
 
-def period(manifest: Manifest, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:
-    days = sorted({dt.date.fromisoformat(file.date) for file in manifest.files("attempts")})
+def period(lake: Lake, version: Version, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:
+    days = sorted({file.date for file in version.files()})
     if not days:
         message = "The lake has no attempts to report on. Export some first."
         raise LakeError(message)
-    reported = manifest.notes.get("reported_until")
+    reported = reported_until(lake)
     if since is None:
-        since = days[0] if reported is None else dt.date.fromisoformat(reported) - dt.timedelta(days=DAYS_AGAIN)
+        since = days[0] if reported is None else reported - dt.timedelta(days=DAYS_AGAIN)
     until = days[-1] if until is None else until
     if since > until:
         message = f"The report would end ({until}) before it begins ({since})."
@@ -121,27 +125,19 @@ def waiting_messages(spark: SparkSession, options: Mapping[str, str], masked: Se
     return messages.withColumnRenamed("locked_at", "started_at")
 
 
-def keep(
-    lake: Lake, before: Manifest, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date
-) -> dict[str, list[DataFile]]:
-    """Replaces the reported days in the lake, in all tables at once."""
-    run = run_name()
-    added = {name: publish(lake, stage(lake, gathered(frame), name, run)) for name, frame in frames.items()}
-    clear(lake, run)
-    tables: Any = before.tables
-    for name, files in added.items():
-        old = before.files(name, since=since, until=until)
-        tables = {**tables, **before.with_files(name, files, removed=old)} | {
-            other: tables[other] for other in tables if other != name
-        }
-    last = max(until.isoformat(), before.notes.get("reported_until", ""))
-    lake.commit(before, written_by="report", tables=tables, notes={**before.notes, "reported_until": last})
+def reported_until(lake: Lake) -> dt.date | None:
+    table = lake.table("report_hour")
+    found = table.transaction_version(REPORTED) if table else None
+    return None if found is None else dt.date.fromordinal(found)
+
+
+def keep(lake: Lake, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date) -> dict[str, list[DataFile]]:
+    """Replaces the reported days in the lake, one table after the other."""
+    added = {name: write(lake, frame, name) for name, frame in frames.items()}
+    last = max(until, reported_until(lake) or until).toordinal()
+    for name in reversed(TABLES):  # the hours come last: they record how far the report has come
+        lake.replace(name, since, until, added[name], {REPORTED: last})
     return added
-
-
-def gathered(frame: DataFrame) -> DataFrame:
-    """Merges a report into one task, because it is small: each day and queue gets one file."""
-    return frame.coalesce(1)
 
 
 def copy(

@@ -1,4 +1,4 @@
-"""The database that a lake comes from: its identity, how far it can be read, and the lock to write its lake."""
+"""The database that a lake comes from: its identity, and how far it can be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
-from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
+from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.snapshot import BY_INDEX
@@ -18,7 +18,7 @@ from django_pgqueue.spark.snapshot import BY_INDEX
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from django_pgqueue.spark.lake import Lake, Manifest
+    from django_pgqueue.spark.lake import Lake, Version
 
 IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
@@ -54,19 +54,19 @@ class Origin:
         """Returns the oldest transaction that still runs: the rows of earlier ones are complete."""
         return int(str(self._value(HORIZON)))
 
-    def next_position(self, manifest: Manifest) -> int:
+    def next_position(self, version: Version) -> int:
         """Returns how far the lake can follow now; raises an error if this is not the history that it has followed."""
-        if manifest.source is not None and manifest.source != (found := self.identity()):
+        if version.source != (found := self.identity()):
             message = (
-                f"The lake has the history of database {manifest.source}, and this is {found}. Use another folder, or "
+                f"The lake has the history of database {version.source}, and this is {found}. Use another folder, or "
                 "the database that it was exported from. If it is the same one, renamed, upgraded or restored: "
                 "qpipeline export --adopt."
             )
             raise LakeError(message)
         horizon = self.horizon()
-        if horizon < position_of(manifest):
+        if horizon < version.position:
             message = (
-                f"The lake has followed the history up to transaction {manifest.position}, and the server is at "
+                f"The lake has followed the history up to transaction {version.position}, and the server is at "
                 f"{horizon}: it was restored from a backup, or is a replica that is behind. If it was restored: "
                 "qpipeline export --adopt."
             )
@@ -119,25 +119,12 @@ class Origin:
         return row[0] if row else None
 
 
-def position_of(manifest: Manifest) -> int:
-    return 0 if manifest.position is None else int(manifest.position)
-
-
 @contextmanager
-def writing(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
-    """Locks the lake for writing, against all runs that read from the same server.
-
-    The lock ends with its session, so a killed run leaves none.  Behind a pooler it may not exclude another run: then
-    the manifest decides, which only one of two runs can make.
-    """
+def origin_of(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
+    """Connects to the server that the history is read from.  Commits of a lake exclude each other; there is no lock."""
     parsed = PipelineOptions.of(options)
     same_environment(lake.spark, parsed)
     with database.connect(database.reading(parsed)) as connection:
-        lock = f"pgqueue_lake {lake.manifest().lake_id}"
-        taken = connection.execute("select pg_try_advisory_lock(hashtextextended(%s, 0))", (lock,)).fetchone()
-        if not taken or not taken[0]:
-            message = f"Another process is writing {lake.root}. Nothing was written: run the command again later."
-            raise LakeConflict(message)
         try:
             yield Origin(connection)
         except psycopg.OperationalError as error:

@@ -151,7 +151,7 @@ def test_a_server_that_goes_away_during_an_export_leaves_the_lake_as_it_was(  # 
     spark: SparkSession, history: Session, slow: Slow, away: Away, lake: Path, options: dict[str, str]
 ) -> None:
     export(spark, lake, options=options)
-    before, version = ids(spark, lake), Lake.open(spark, lake).manifest().version
+    before, version = ids(spark, lake), Lake.open(spark, lake).version().number
     finish(history, ROWS)
     settled(history)
     with (
@@ -159,7 +159,7 @@ def test_a_server_that_goes_away_during_an_export_leaves_the_lake_as_it_was(  # 
         pytest.raises(SparkQueueError, match=r"PostgreSQL (could not|cannot) be re"),
     ):
         export(spark, lake, options=away.options)
-    assert Lake.open(spark, lake).manifest().version == version
+    assert Lake.open(spark, lake).version().number == version
     assert ids(spark, lake) == before
     history.rows(END_ALL)
     assert export(spark, lake, options=options).rows == ROWS
@@ -171,7 +171,7 @@ def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is
 ) -> None:
     with in_the_middle(history, slow, away.go), pytest.raises(Exception, match=r"PostgreSQL (could not|cannot) be re"):
         follow(spark, lake, options=away.options, once=True)
-    assert Lake.open(spark, lake).manifest().files("attempts") == []
+    assert Lake.open(spark, lake).version().files() == []
     history.rows(END_ALL)
     follow(spark, lake, options=options, once=True)
     assert ids(spark, lake) == [attempt.id for attempt in history.history()]
@@ -185,7 +185,7 @@ def test_ctrl_c_during_an_export_is_reported_and_leaves_the_lake_as_it_was(  # n
     with in_the_middle(history, slow, interrupt), pytest.raises(CommandError, match="Interrupted") as caught:
         call_command("qpipeline", *words, verbosity=0)
     assert caught.value.returncode == 130
-    assert Lake.open(spark, lake).versions() == [0]
+    assert Lake.open(spark, lake).version().files() == []
     history.rows(END_ALL)
     assert export(spark, lake, options=options).rows == ROWS
 
@@ -200,7 +200,7 @@ def test_ctrl_c_in_a_terminal_ends_an_export(
     assert code == 130, errors
     assert "Interrupted. The lake has no partial results" in errors
     assert "__main__.py" not in errors, "a traceback of ours"
-    assert Lake.open(spark, lake).versions() == [0]
+    assert Lake.open(spark, lake).version().files() == []
 
 
 @pytest.mark.slow
@@ -208,8 +208,8 @@ def test_ctrl_c_in_a_terminal_ends_a_follow(
     spark: SparkSession, history: Session, lake: Path, url: str, options: dict[str, str]
 ) -> None:
     process = pipeline("follow", lake, url, "--seconds", "0.2")
-    opened = Lake.open_or_make(spark, lake)
-    wait_until(lambda: opened.manifest().files("attempts"), "the first batch is there", 100)
+    opened = Lake.open_or_new(spark, lake)
+    wait_until(lambda: opened.exists and opened.version().files(), "the first batch is there", 100)
     finish(history, ROWS)
     code, said, errors = interrupted(process)
     assert code == 0, errors

@@ -16,7 +16,9 @@ from django.test import Client, override_settings
 from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.models import Attempt, ReportHour
 from django_pgqueue.spark.lake import Lake, read_lake
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.pipeline import Scenario, report, whatif
+from django_pgqueue.spark.schema import ATTEMPTS
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
 from tests.support.fixtures.workers import diary, environment, rows, session, start
@@ -91,6 +93,9 @@ def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(  # noqa
     assert "start within 3600 s with 1 slots" in said
 
     assert "1 messages selected" in qpipeline(capsys, "replay", "--where", "status = 'failed'", "--dry-run")
+    assert "converted 0 files" in qpipeline(capsys, "convert"), "it is none of an earlier release"
+    assert "erased 1 attempts" in qpipeline(capsys, "erase", "--where", "status = 'failed'")
+    assert "files, all there" in qpipeline(capsys, "check")
 
 
 def waits_ms() -> list[float]:
@@ -127,7 +132,7 @@ def test_a_mistake_is_a_command_error_and_nothing_is_written(
 ) -> None:
     (lake / "strange").mkdir(parents=True)
     (lake / "strange" / "file").touch()
-    Lake.open_or_make(spark, lake / "empty")
+    Lake.open_or_new(spark, lake / "empty").make(ATTEMPTS, {"pgqueue.source": "1/x", **KeptColumns().settings()})
     with pytest.raises(CommandError, match=words):
         call_command("qpipeline", *(word.format(lake=lake) for word in arguments), verbosity=0)
     assert not list(lake.rglob("*.parquet"))

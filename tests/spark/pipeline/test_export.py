@@ -5,15 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, NewerLake, NotALake, read_lake
-from django_pgqueue.spark.lake.cleanup import tidy
-from django_pgqueue.spark.lake.compaction import compact
+from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake
+from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
-from django_pgqueue.spark.pipeline.source_database import writing
+from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import NOON, end_one
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 DAY = dt.date(2023, 11, 14)  # that of NOON, in UTC
 
 
-def ids(spark: SparkSession, lake: Path) -> list[int]:
+def ids(spark: SparkSession, lake: Path | str) -> list[int]:
     return sorted(row["id"] for row in read_lake(spark, lake).select("id").collect())
 
 
@@ -94,12 +94,13 @@ def test_many_small_files_of_a_day_become_few(
         settled(session)
         export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
-    before = opened.manifest()
-    after = compact(opened, "run", most=1)
-    assert [len(before.files("attempts")), len(after.files("attempts"))] == [2, 1]
+    before = opened.version()
+    assert compact(opened, most=1) == 2
+    after = opened.version()
+    assert [len(before.files()), len(after.files())] == [2, 1]
     assert after.position == before.position
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
-    assert tidy(opened, kept_seconds=0) == 2
+    assert vacuum(opened, kept_hours=0) == 2
     [file] = lake.glob("attempts/**/*.parquet")
     assert check(spark, lake) == 1
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
@@ -108,23 +109,33 @@ def test_many_small_files_of_a_day_become_few(
         check(spark, lake)
 
 
-def test_two_exports_at_a_time_are_refused_and_nothing_is_written(
+def test_of_exports_at_a_time_each_attempt_comes_from_one(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
-    opened = Lake.open_or_make(spark, lake)
-    end_one(connect())
-    with writing(opened, options), pytest.raises(LakeConflict, match="Another process is writing"):
-        export(spark, lake, options=options)
-    assert opened.versions() == [0]
+    session = connect()
+    for _ in range(5):
+        end_one(session)
+    settled(session)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(export, spark, lake, options={**options, "maxRowsPerBatch": "1"}) for _ in range(2)]
+        assert sum(run.result().rows for run in runs) == 5
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
 
-def test_of_two_concurrent_writers_one_wins(spark: SparkSession, lake: Path) -> None:
-    opened = Lake.open_or_make(spark, lake)
-    before = opened.manifest()
-    opened.commit(before, written_by="one")
-    with pytest.raises(LakeConflict, match="Another process"):
-        opened.commit(before, written_by="two")
-    assert opened.manifest().written_by == "one"
+def test_the_same_transactions_are_added_once(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    opened = Lake.open(spark, lake)
+    end = opened.version().position
+    [file] = opened.version().files()
+    assert not opened.advance(0, end, [file], missed=0, run={})
+    assert not opened.advance(0, end + 5, [file], missed=0, run={})
+    assert opened.version().files() == [file]
+    assert len(ids(spark, lake)) == 1
 
 
 def test_a_folder_that_is_not_ours_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
@@ -141,22 +152,11 @@ def test_a_missing_lake_is_an_error_for_readers(spark: SparkSession, lake: Path)
     assert not lake.exists()
 
 
-def test_a_schema_from_a_newer_version_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
-    Lake.open_or_make(spark, lake)
-    manifest = lake / "_pgqueue/manifests/000000000000.json"
-    manifest.write_text(manifest.read_text().replace('"schema_version": 1', '"schema_version": 3'))
+def test_a_format_from_a_newer_version_is_refused(spark: SparkSession, lake: Path, options: dict[str, str]) -> None:
+    Lake.open_or_new(spark, lake).make(ATTEMPTS, {"pgqueue.format": "4"})
     for use in (lambda: read_lake(spark, lake), lambda: export(spark, lake, options=options)):
-        with pytest.raises(NewerLake, match="schema version 3"):
+        with pytest.raises(NewerLake, match="format 4"):
             use()
-
-
-def test_the_lake_of_another_database_is_refused(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
-) -> None:
-    opened = Lake.open_or_make(spark, lake)
-    opened.commit(opened.manifest(), written_by="other", source="1/other", position="3")
-    with pytest.raises(LakeError, match="1/other"):
-        export(spark, lake, options=options)
 
 
 def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both(
@@ -168,7 +168,7 @@ def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both
     settled(session)
     export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
-    opened.commit(opened.manifest(), written_by="rename", source="1/before", position=str(1 << 60))
+    opened.adopt(opened.version(), "1/before", 1 << 60)
     end_one(session)
     settled(session)
     with pytest.raises(LakeError, match=r"1/before.*export --adopt"):
@@ -176,14 +176,14 @@ def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both
     assert adopt(spark, lake, options=options).same == 2
     assert export(spark, lake, options=options).rows == 1
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
-    version = opened.manifest().version
+    version = opened.version().number
     session.rows("update pgqueue_attempt set message_id = message_id + 1000000")
     with pytest.raises(LakeError, match="3 attempts of this database have ids that the lake has for other attempts"):
         adopt(spark, lake, options=options)
     session.rows("delete from pgqueue_attempt")
     with pytest.raises(LakeError, match="no attempt of this database"):
         adopt(spark, lake, options=options)
-    assert opened.manifest().version == version
+    assert opened.version().number == version
 
 
 def test_days_that_the_lake_has_are_dropped_and_others_stay(
@@ -218,7 +218,7 @@ def test_postgresql_knows_how_far_a_lake_is_and_a_gap_is_reported_once(
     session, progress = connect(), Said()
     export(spark, lake, options=options)
     [(position, location)] = session.rows("select position, location from pgqueue_lake where exported_at is not null")
-    assert (str(position), location) == (Lake.open(spark, lake).manifest().position, str(lake))
+    assert (position, location) == (Lake.open(spark, lake).version().position, str(lake))
     session.value("pgqueue_attempt_partition", day=DAY)
     end_one(session, NOON)
     session.set_clock(NOON + 30 * 86_400_000)

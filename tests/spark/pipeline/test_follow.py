@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.lake import Lake, NotShared
-from django_pgqueue.spark.lake.data_files import stage
-from django_pgqueue.spark.lake.files import LocalFiles
-from django_pgqueue.spark.pipeline import export, follow
+from django_pgqueue.spark.lake.data_files import seen
+from django_pgqueue.spark.lake.open_files import Written
+from django_pgqueue.spark.pipeline import export, follow, report
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.support.sessions import end_one
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,9 +56,8 @@ def test_a_follow_cuts_what_is_there_into_batches(
     for _ in range(3):
         end_one(session)
     settled(session)
-    before = Lake.open_or_make(spark, lake).manifest().version
     assert follow(spark, lake, options={**options, "maxRowsPerBatch": "1"}, once=True) == 3
-    assert Lake.open(spark, lake).manifest().version - before == 3
+    assert Lake.open(spark, lake).version().number == 3
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
 
@@ -68,7 +70,7 @@ def test_an_export_stops_where_it_is_told_to(
     settled(session)
     [first, second] = session.column("select transaction_id from pgqueue_attempt order by id")
     assert export(spark, lake, options={**options, "toTransaction": str(second)}).rows == 1
-    assert Lake.open(spark, lake).manifest().position == str(second)
+    assert Lake.open(spark, lake).version().position == second
     assert export(spark, lake, options=options).rows == 1
     assert first < second
 
@@ -92,17 +94,29 @@ def test_an_option_that_leaves_rows_out_is_refused(  # noqa: PLR0917
     assert not lake.exists()
 
 
-def test_files_that_are_not_where_the_driver_looks_move_no_position(
-    spark: SparkSession, lake: Path, options: dict[str, str]
+def test_files_that_are_not_where_the_driver_looks_move_no_position(spark: SparkSession, lake: Path) -> None:
+    opened = Lake.open_or_new(spark, lake)
+    with pytest.raises(NotShared, match=r"3 rows into report_error/.*, and in .* this machine sees none of them"):
+        seen(opened, "report_error", Written("date=2026-11-01/elsewhere.parquet", 3, 0))
+
+
+def test_reports_and_exports_run_while_a_follow_does(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
-    opened = Lake.open_or_make(spark, lake)
-    rows = spark.range(3).selectExpr("'error' as error_class", "timestamp'2026-11-01' as hour", "'mail' as queue")
-    frame = rows.selectExpr("hour", "queue", "null as task", "error_class", "1L as attempts", "null as example")
-
-    class Elsewhere(LocalFiles):
-        def url(self, path: str) -> str:
-            return f"file://{lake.with_name('elsewhere') / path}"
-
-    opened.files = Elsewhere(lake)
-    with pytest.raises(NotShared, match=r"3 rows of report_error, .* sees none of them"):
-        stage(opened, frame, "report_error", "run")
+    session, enough = connect(), Event()
+    end_one(session)
+    settled(session)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(follow, spark, lake, seconds=0.1, options=options, until=enough.is_set)
+        try:
+            wait_until(
+                lambda: run.done() or (Lake(spark, lake).exists and ids(spark, lake)), "the first batch is there", 60
+            )
+            end_one(session)
+            settled(session)
+            exported = export(spark, lake, options=options).rows
+            assert report(spark, lake, options=options).rows["report_hour"]
+        finally:
+            enough.set()
+        assert exported + run.result() == 2
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]

@@ -66,13 +66,13 @@ def test_a_first_export_that_is_killed_repeats_less_than_a_piece(
     settled(session)
     process = programs.start("go_on", "local[2]", "export", lake, PIECE, url=url, log=lake.parent / "log")
     try:
-        wait_until(lambda: len(list(lake.glob("_pgqueue/manifests/0*.json"))) > 2, "two pieces are in the lake", 200)
+        wait_until(lambda: len(list(lake.glob("attempts/_delta_log/0*.json"))) > 2, "two pieces are in the lake", 200)
     finally:
         programs.kill(process)
-    files = Lake.open(spark, lake).manifest().files("attempts")
+    files = Lake.open(spark, lake).version().files()
     done = sum(file.rows for file in files)
     assert PIECE <= done < every
-    unlisted = {*lake.rglob("*.parquet")} - {lake / file.path for file in files}
+    unlisted = {*lake.rglob("*.parquet")} - {lake / "attempts" / file.path for file in files}
     assert sum(rows_of(path) for path in unlisted) <= PIECE
     wait_until(lambda: exported(spark, lake, {**options, "toTransaction": "0"}), "its lock is free", 60)
     assert export(spark, lake, options=options).rows == every - done
@@ -95,7 +95,7 @@ def test_after_kills_in_a_cluster_the_lake_has_each_committed_attempt_once(
     torment = Torment(
         lambda: programs.start("keep_up", "local-cluster[2,1,1024]", tmp_path, url=url, log=tmp_path / "log"),
         lambda driver: programs.executors(driver.pid),
-        lambda: len(list(lake.glob("_pgqueue/manifests/*.json"))),
+        lambda: len(list(lake.glob("attempts/_delta_log/*.json"))),
         random.Random(SEED),
     )
     try:
@@ -129,13 +129,13 @@ def kill_one(step: str, lake: Path, url: str, chance: random.Random) -> list[str
 
 
 def visible(spark: SparkSession, lake: Path) -> list[int]:
-    """All of every file that the manifest names, or an error about a torn one."""
+    """All of every file that the log names, or an error about a torn one."""
     try:
         found = [row["id"] for row in read_lake(spark, lake).collect()]
-        manifest = Lake.open(spark, lake).manifest()
+        version = Lake.open(spark, lake).version()
     except NotALake:  # killed before there was one
         return []
-    assert len(found) <= sum(file.rows for file in manifest.files("attempts")), "more than the manifest knows"
+    assert len(found) <= sum(file.rows for file in version.files()), "more than the log knows"
     return found
 
 

@@ -1,0 +1,144 @@
+"""Turns a lake of an earlier release, whose files a manifest lists, into Delta tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.spark.lake.data_files import file_at
+from django_pgqueue.spark.lake.delta import CommitProperties, Transaction
+from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NotALake
+from django_pgqueue.spark.lake.kept_columns import KeptColumns
+from django_pgqueue.spark.lake.lake import FORMAT, MISSED, OLD_MANIFESTS, REPORTED, Lake, create, position_id
+from django_pgqueue.spark.lake.place import LOG, sync
+from django_pgqueue.spark.lake.schema import SCHEMAS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from django_pgqueue.spark.lake.place import Place
+
+DRAFT = "_converting"
+
+
+def convert(spark: SparkSession, path: str | os.PathLike[str]) -> int:
+    """Commits the files of the last manifest, with position, columns and masks.  Returns how many.
+
+    A run that was killed can be repeated: the table of attempts comes last, and makes it a lake.
+    """
+    lake = Lake(spark, path)
+    if lake.exists:
+        return 0
+    manifest = sealed(lake.place / OLD_MANIFESTS)
+    if manifest["source"] is None:
+        message = f"{lake.root} has never had an export. Delete the folder, and export again."
+        raise LakeError(message)
+    tables = sorted(manifest["tables"].items(), key=lambda pair: pair[0] == "attempts")
+    return sum(_made(lake, manifest, name, files) for name, files in tables if not lake.has(name))
+
+
+def sealed(place: Place) -> dict[str, Any]:
+    """Returns the last manifest, after which an earlier release makes no other: it takes the format for a newer one."""
+    numbers = sorted(int(stem) for name in place.names() if (stem := name.removesuffix(".json")).isdigit())
+    if not numbers:
+        message = f"There is no manifest in {place.url}: there is nothing to convert."
+        raise NotALake(message)
+    last: dict[str, Any] = json.loads(read(place, f"{numbers[-1]:012d}.json"))
+    if last["schema_version"] < int(FORMAT):
+        last |= {"schema_version": int(FORMAT), "version": numbers[-1] + 1, "written_by": "convert"}
+        put(place, f"{numbers[-1] + 1:012d}.json", json.dumps(last, indent=1, ensure_ascii=False).encode())
+    return last
+
+
+def _made(lake: Lake, manifest: dict[str, Any], name: str, files: list[dict[str, Any]]) -> int:
+    place, notes, settings, marks = lake.place / name, manifest["notes"], {}, []
+    schema = SCHEMAS[name]
+    if name == "attempts":
+        note = notes.get("columns")
+        columns = KeptColumns()
+        if note is not None:
+            columns = KeptColumns(names=tuple(note["names"]), masked=tuple(note["masked"]), key_id=note["key_id"])
+        schema = columns.schema()
+        settings = {
+            "pgqueue.format": FORMAT,
+            "pgqueue.lake_id": manifest["lake_id"],
+            "pgqueue.source": manifest["source"],
+            **columns.settings(),
+        }
+        marks = [Transaction(position_id(manifest["source"]), int(manifest["position"] or 0))]
+        marks += [Transaction(MISSED, notes["missed"])] if notes.get("missed") else []
+    elif name == "report_hour" and notes.get("reported_until"):
+        marks = [Transaction(REPORTED, dt.date.fromisoformat(notes["reported_until"]).toordinal())]
+    known = [file_at(place.files, copied(place, file)) for file in files]
+    # Made aside, and copied as one commit: the table appears with its files and its position, or not at all.  Paths in
+    # it are relative.
+    draft = place / DRAFT
+    remove(place)
+    table = create(draft, schema, configuration=settings, raise_if_key_not_exists=False)
+    table.create_write_transaction(
+        [file.add() for file in known],
+        "append",
+        table.schema(),
+        ["date"],
+        commit_properties=CommitProperties(app_transactions=marks, custom_metadata={"written_by": "convert"}),
+    )
+    place.sync(*(file.path for file in known))
+    actions = [line for commit in (0, 1) for line in read(draft, f"{LOG}/{commit:020d}.json").splitlines()]
+    _, *infos = [line for line in actions if b'"commitInfo"' in line]
+    put(place, f"{LOG}/{0:020d}.json", b"\n".join(line for line in actions if line not in infos))
+    place.sync_log(0)
+    remove(place)
+    return len(known)
+
+
+def copied(place: Place, file: dict[str, Any]) -> str:
+    """Copies a file to a path without the folder of its queue, which Polars takes for a partition of the table."""
+    path = f"date={file['date']}/{file['path'].rpartition('/')[2]}"
+    old = file["path"].partition("/")[2]
+    if place.sizes([path]) != place.sizes([old]):
+        copy(place, old, path)
+    return path
+
+
+def copy(place: Place, old: str, new: str) -> None:
+    """Gives a file of a folder a second name; a store copies it."""
+    if place.is_folder:
+        Path(place.url, new).unlink(missing_ok=True)
+        Path(place.url, new).parent.mkdir(exist_ok=True)
+        Path(place.url, new).hardlink_to(Path(place.url, old))
+    else:
+        put(place, new, read(place, old))
+
+
+def read(place: Place, path: str) -> bytes:
+    with place.files.open_input_stream(path) as file:
+        return bytes(file.readall())
+
+
+def put(place: Place, path: str, content: bytes) -> None:
+    """Makes a file as a whole, where there is none.  Nothing does so in all stores: there, no other run may write."""
+    if not place.is_folder:
+        with place.files.open_output_stream(path) as file:
+            file.write(content)
+        return
+    target = Path(place.url, path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    target.parent.mkdir(exist_ok=True)
+    draft.write_bytes(content)
+    sync(draft)
+    try:
+        target.hardlink_to(draft)  # fails where another run has just made it
+    except FileExistsError as error:
+        message = "Another process writes this lake. Stop it, and convert again."
+        raise LakeConflict(message) from error
+    finally:
+        draft.unlink()
+    sync(target.parent)
+
+
+def remove(place: Place) -> None:
+    if DRAFT in place.names():
+        place.files.delete_dir(DRAFT)

@@ -1,0 +1,182 @@
+"""The lake is a Delta table: other readers know its rows, and lakes of earlier releases become one."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from django_pgqueue.spark.lake import Lake, LakeError, NotALake, OldLake, convert, read_lake
+from django_pgqueue.spark.lake.convert import copy, put
+from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS
+from django_pgqueue.spark.lake.reading import StoredFilesReader
+from django_pgqueue.spark.lake.upkeep import compact, erase
+from django_pgqueue.spark.pipeline import export, report
+from django_pgqueue.spark.pipeline.reporting import TABLES
+from django_pgqueue.spark.schema import ATTEMPTS, arrow
+from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.test_export import ids
+from tests.support.sessions import end_one
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.fixtures.sessions import Connect
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_duckdb_polars_and_spark_read_the_rows_of_postgresql(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for _ in range(3):
+        end_one(session)
+        settled(session)
+        export(spark, lake, options=options)
+    compact(Lake.open(spark, lake), most=2)
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    assert read_lake(spark, lake, version=1).count() == 1, "what it was then"
+    history = sorted((row.id, row.finished_at) for row in session.rows("select * from pgqueue_attempt"))
+    seen = pl.read_delta(str(lake / "attempts")).select("id", "finished_at").sort("id").rows()
+    assert seen == history
+    attempts = DeltaTable(str(lake / "attempts")).to_pyarrow_dataset()
+    query = "select id, epoch_us(finished_at) from attempts order by id"
+    found = duckdb.connect().register("attempts", attempts).execute(query).fetchall()
+    assert found == [(number, round(moment.timestamp() * 1e6)) for number, moment in history]
+    assert ids(spark, lake) == [number for number, _ in history]
+
+
+def test_a_lake_of_an_earlier_release_is_converted_once_and_goes_on(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    as_of_an_earlier_release(Lake.open(spark, lake))
+    for use in (lambda: read_lake(spark, lake), lambda: export(spark, lake, options=options)):
+        with pytest.raises(OldLake, match="qpipeline convert --lake"):
+            use()
+    assert convert(spark, lake) == 1
+    assert convert(spark, lake) == 0
+    [_, sealed] = sorted((lake / "_pgqueue/manifests").iterdir())
+    assert json.loads(sealed.read_text())["schema_version"] == 3, "earlier releases take it for a newer lake"
+    end_one(session)
+    settled(session)
+    assert export(spark, lake, options=options).rows == 1
+    history = [attempt.id for attempt in session.history()]
+    assert ids(spark, lake) == history
+    assert sorted(pl.read_delta(str(lake / "attempts"))["id"]) == history
+    assert report(spark, lake, options=options).rows["report_hour"]
+
+
+def as_of_an_earlier_release(lake: Lake) -> None:
+    version, place = lake.version(), lake.place / "attempts"
+    files = []
+    for file in version.files():
+        old = file.path.replace("/", "/queue=x/")
+        copy(place, file.path, old)
+        place.files.delete_file(file.path)
+        rows = {"rows": file.rows, "bytes": file.bytes}
+        files.append({"path": f"attempts/{old}", "date": file.date.isoformat(), "queue": "x", **rows})
+    manifest = {
+        "format": "pgqueue-lake",
+        "version": 7,
+        "lake_id": version.lake_id,
+        "schema_version": 1,
+        "source": version.source,
+        "position": str(version.position),
+        "tables": {"attempts": files},
+        "notes": {},
+    }
+    place.files.delete_dir("_delta_log")
+    if lake.place.is_folder:
+        lake.place.files.create_dir(OLD_MANIFESTS, recursive=True)
+    put(lake.place / OLD_MANIFESTS, "000000000007.json", json.dumps(manifest).encode())
+
+
+def test_of_reports_at_a_time_one_stays(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    with ThreadPoolExecutor(2) as pool:
+        for run in [pool.submit(report, spark, lake, options=options) for _ in range(2)]:
+            run.result()
+    for table in TABLES:
+        rows = session.one(f"select count(*) from pgqueue_{table}")
+        assert read_lake(spark, lake, table).count() == rows
+        assert rows or table == "report_error"
+
+
+def test_the_rows_of_one_person_are_erased(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for person in ("ann", "bob"):
+        session.create({"to": person}, queue="mail", headers={})
+        end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    first = session.history()[0].id
+    assert erase(Lake.open(spark, lake), f"id = {first}") == 1
+    assert first not in ids(spark, lake)
+    files = {path.name for path in lake.glob("attempts/date=*/**/*.parquet")}
+    assert files == {file.path.split("/")[-1] for file in Lake.open(spark, lake).version().files()}
+
+
+def test_a_condition_that_is_none_erases_nothing_and_is_told(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    end_one(connect())
+    settled(connect())
+    export(spark, lake, options=options)
+    with pytest.raises(LakeError, match="The condition 'id = ' cannot be used"):
+        erase(Lake.open(spark, lake), "id = ")
+    assert len(ids(spark, lake)) == 1
+
+
+def test_a_column_of_a_later_release_comes_to_the_table(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, earlier = connect(), KeptColumns(names=ALL[:-1])
+    with monkeypatch.context() as changed:
+        for name, value in (("asked", lambda _: earlier), ("of", lambda _: earlier), ("settings", lambda _: {})):
+            changed.setattr(KeptColumns, name, value)
+        end_one(session)
+        settled(session)
+        export(spark, lake, options=options)
+    assert ALL[-1] not in pl.read_delta(str(lake / "attempts")).columns
+    session.create({}, queue="mail", headers={"trace": "1"})
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    values = [None, session.rows("select headers::text from pgqueue_attempt order by id desc")[0][0]]
+    assert pl.read_delta(str(lake / "attempts")).sort("id")[ALL[-1]].to_list() == values
+    assert [row[0] for row in read_lake(spark, lake).orderBy("id").select(ALL[-1]).collect()] == values
+    opened = Lake.open(spark, lake)
+    paths = [file.path for file in opened.version().files()]
+    stored = StoredFilesReader(place=opened.place / "attempts", paths=paths, schema=arrow(ATTEMPTS))
+    rows = [row for part in stored.partitions() for batch in stored.read(part) for row in batch.to_pylist()]
+    assert [row[ALL[-1]] for row in sorted(rows, key=lambda row: row["id"])] == values, "as from an object store"
+
+
+def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark: SparkSession, lake: Path) -> None:
+    DeltaTable.create(str(lake / "attempts"), pl.DataFrame({"id": [1]}).to_arrow().schema)
+    with pytest.raises(NotALake, match="did not make"):
+        read_lake(spark, lake)
+    with pytest.raises(LakeError, match="and ftp://data/jobs is neither"):
+        read_lake(spark, "ftp://data/jobs")

@@ -1,0 +1,141 @@
+"""A lake in an object store: S3 as moto's server has it, with no jar for it in Spark."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
+from uuid import uuid4
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from django_pgqueue.spark.lake import Lake, LakeError, OldLake, convert, read_lake
+from django_pgqueue.spark.lake.upkeep import compact, erase, vacuum
+from django_pgqueue.spark.pipeline import check, drop_exported, export, follow, replay, report
+from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.test_delta import as_of_an_earlier_release
+from tests.spark.pipeline.test_export import ids
+from tests.support.sessions import end_one
+from tests.support.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from tests.support.fixtures.sessions import Connect
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+BUCKET = "history"
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (tmp_path_factory.mktemp("store") / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+
+    def is_there() -> bool:
+        try:
+            urlopen(Request(f"{address}/{BUCKET}", data=b"", method="PUT")).close()  # noqa: S310 -- made above
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_until(is_there, "the store answers", 60)
+        yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def lake(address: str, spark: SparkSession) -> Iterator[str]:
+    """What spark.hadoop.fs.s3a.* says to a session."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    settings = {"endpoint": address, "access.key": "key", "secret.key": "secret", "endpoint.region": "eu-central-1"}
+    for name, value in settings.items():
+        hadoop.set(f"fs.s3a.{name}", value)
+    yield f"s3a://{BUCKET}/{uuid4().hex}"
+    for name in settings:
+        hadoop.unset(f"fs.s3a.{name}")
+
+
+def test_a_lake_in_an_object_store_goes_through_every_step(
+    spark: SparkSession, lake: str, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for step in (export, export, lambda *given, **more: follow(*given, **more, once=True)):
+        end_one(session)
+        settled(session)
+        step(spark, lake, options=options)
+    history = [attempt.id for attempt in session.history()]
+    assert ids(spark, lake) == history
+    opened = Lake.open(spark, lake)
+    assert compact(opened, most=1) == 3
+    assert vacuum(opened, kept_hours=0) == 3
+    assert check(spark, lake) == 1
+    assert report(spark, lake, options=options).rows["report_hour"] == read_lake(spark, lake, "report_hour").count() > 0
+    assert read_lake(spark, lake, columns=["status"]).columns == ["status"]
+    with pytest.raises(LakeError, match=r"no column 'statu'\. It has id,"):
+        read_lake(spark, lake, columns=["statu"])
+    assert replay(spark, lake, "true", dry_run=True, options=options).messages == 3
+    assert drop_exported(spark, lake, keep_days=30, options=options).kept == {}
+
+    settings = dict(opened.place.options)
+    url = lake.replace("s3a:", "s3:") + "/attempts"
+    assert sorted(pl.read_delta(url, storage_options=settings)["id"]) == history
+    attempts = DeltaTable(url, storage_options=settings).to_pyarrow_dataset()
+    assert duckdb.connect().register("attempts", attempts).execute("select count(*) from attempts").fetchall() == [(3,)]
+
+    assert erase(opened, f"id = {history[0]}") == 1
+    assert ids(spark, lake) == history[1:]
+    place = opened.place / "attempts"
+    [file] = opened.version().files()
+    place.files.delete_file(file.path)
+    with pytest.raises(LakeError, match=r"1 of the .* files of .* are gone"):
+        check(spark, lake)
+
+
+def test_of_exports_into_a_store_at_a_time_each_attempt_comes_from_one(
+    spark: SparkSession, lake: str, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    for _ in range(4):
+        end_one(session)
+    settled(session)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(export, spark, lake, options={**options, "maxRowsPerBatch": "1"}) for _ in range(2)]
+        assert sum(run.result().rows for run in runs) == 4
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_an_old_lake_in_a_store_is_converted(
+    spark: SparkSession, lake: str, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    end_one(session)
+    settled(session)
+    export(spark, lake, options=options)
+    as_of_an_earlier_release(Lake.open(spark, lake))
+    with pytest.raises(OldLake, match="qpipeline convert --lake s3a://"):
+        read_lake(spark, lake)
+    assert convert(spark, lake) == 1
+    assert export(spark, lake, options=options).rows == 0
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_a_store_that_cannot_be_read_is_told_without_a_trace(spark: SparkSession, lake: str) -> None:
+    with pytest.raises(LakeError, match=r"s3a://elsewhere/jobs cannot be read: .*elsewhere"):
+        read_lake(spark, "s3a://elsewhere/jobs")
