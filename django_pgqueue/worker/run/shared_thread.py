@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from asgiref.sync import SyncToAsync
 from django.db import connections
 
+from django_pgqueue.consumer.forks import has_forked
 from django_pgqueue.worker.run.cut_sessions import Sessions, running, sessions_of_this_thread
 
 if TYPE_CHECKING:
@@ -171,6 +172,8 @@ class SharedThread(Executor):
                 return
             self._current, self._sessions = call, sessions_of_this_thread()
         call.run()
+        if has_forked():  # the lock may be held by a thread that is not there, and the pool ends this process
+            return
         with self._lock:
             if self._current is call:
                 self._current = None
