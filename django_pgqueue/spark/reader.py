@@ -33,7 +33,13 @@ class PgQueueReader(DataSourceReader):
 
     def partitions(self) -> list[Slice]:
         with database.connect(database.reading(self.options)) as connection:
-            return self._of_messages(connection) if self.options.table == "messages" else self._of_attempts(connection)
+            match self.options.table:
+                case "attempts":
+                    return self._of_attempts(connection)
+                case "messages":
+                    return self._of_messages(connection)
+                case _:  # small, and without an id to cut by
+                    return [Slice(ranges=(slices.EVERYTHING,))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from django_pgqueue.spark import fetch  # noqa: PLC0415 -- planning does not need it

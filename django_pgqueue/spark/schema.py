@@ -103,9 +103,47 @@ MESSAGES = _struct(
     ]
 )
 
-TABLES = {"attempts": ATTEMPTS, "messages": MESSAGES}
-SQL_NAMES = {"attempts": "pgqueue_attempt", "messages": "pgqueue_message"}
-JSON_COLUMNS = frozenset({"result", "content", "headers", "state", "progress"})
+STEPS = _struct(
+    [
+        ("message_id", LONG, False),
+        ("recorded_at", TIMESTAMP, False),
+        ("started_at", TIMESTAMP, True),
+        ("finished_at", TIMESTAMP, False),
+        ("until", LONG, True),
+        ("attempt", INTEGER, False),
+        ("kind", TEXT, False),
+        ("status", TEXT, False),
+        ("name", TEXT, False),
+        ("error", TEXT, True),
+        ("result", JSON, True),
+    ]
+)
+
+EVENTS = _struct([("name", TEXT, False), ("emitted_at", TIMESTAMP, False), ("payload", JSON, False)])
+
+APPROVALS = _struct(
+    [
+        ("message_id", LONG, False),
+        ("asked_at", TIMESTAMP, False),
+        ("decided_at", TIMESTAMP, True),
+        ("approved", BOOLEAN, True),
+        ("name", TEXT, False),
+        ("permission", TEXT, True),
+        ("decided_by", TEXT, True),
+        ("comment", TEXT, True),
+        ("details", JSON, True),
+    ]
+)
+
+TABLES = {"attempts": ATTEMPTS, "messages": MESSAGES, "steps": STEPS, "events": EVENTS, "approvals": APPROVALS}
+SQL_NAMES = {
+    "attempts": "pgqueue_attempt",
+    "messages": "pgqueue_message",
+    "steps": "pgqueue_step",
+    "events": "pgqueue_event",
+    "approvals": "pgqueue_approval",
+}
+JSON_COLUMNS = frozenset({"result", "content", "headers", "state", "progress", "payload", "details"})
 
 
 def chosen(table: str, columns: Iterable[str]) -> StructType:

@@ -11,7 +11,9 @@ from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Iterable
+
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from django_pgqueue.spark.reader import PgQueueReader
@@ -25,6 +27,18 @@ def registered(spark: SparkSession) -> SparkSession:
     # A write looks its source up in the active session, whichever session made the DataFrame (SparkClassNotFound).
     spark.createDataFrame([], "nothing int")
     return spark
+
+
+def read(
+    spark: SparkSession, table: str = "attempts", *, columns: Iterable[str] = (), where: str = "", **options: str
+) -> DataFrame:
+    """Returns rows of a table; PostgreSQL sends only these columns of those that fulfil a condition in SQL.
+
+    >>> read(spark, columns=["task"], where="status = 'failed'").count()  # doctest: +SKIP
+    """
+    asked = {"table": table, "columns": ",".join(columns), "where": where, **options}
+    given = {name: value for name, value in asked.items() if value}
+    return registered(spark).read.format("pgqueue").options(**given).load()
 
 
 class PgQueueDataSource(DataSource):

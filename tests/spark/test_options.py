@@ -30,7 +30,7 @@ def test_options_travel_to_executors() -> None:
     [
         ({"tabel": "x"}, "Unknown option 'tabel'. Did you mean table? The options are urlVariable, credentials, url,"),
         ({"password": "hunter2"}, "Unknown option 'password'."),
-        ({"table": "jobs"}, "Option table is 'jobs', and must be attempts or messages."),
+        ({"table": "jobs"}, "Option table is 'jobs', and must be attempts or messages or steps or"),
         ({"maxConnections": "0"}, "Option maxConnections is '0', and must be a whole number from 1 on."),
         ({"maxRowsPerBatch": "1e6"}, "Option maxRowsPerBatch is '1e6', and must be a whole number from 1 on."),
         ({"columns": "id,colour"}, "Option columns: attempts has no column 'colour'. It has id, message_id,"),

@@ -15,6 +15,7 @@ from django_pgqueue.spark import query, reader, slices
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS
+from django_pgqueue.spark.source import read as of_source
 from tests.spark.conftest import finish, numbers, without_old_pages
 from tests.support.sessions import token
 
@@ -44,6 +45,25 @@ def test_a_finished_attempt_arrives_with_all_its_values(spark: SparkSession, que
         if isinstance(expected, dt.datetime):
             value = value.astimezone(dt.UTC)
         assert value == expected, name
+
+
+def test_steps_events_and_approvals_are_read_and_only_what_was_asked_for(spark: SparkSession, queue: Session) -> None:
+    queue.rows(
+        """
+        with step as (
+            insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, kind, status, name, result)
+            select 7, now(), now(), 1, 'step', status, 'charge', '[1]' from unnest(array['began', 'done']) as status
+        ), event as (
+            insert into pgqueue_event values ('paid', now(), '{"by": "card"}')
+        )
+        insert into pgqueue_approval (message_id, asked_at, name, details) values (7, now(), 'refund', '"why"')
+        """
+    )
+    steps = of_source(spark, "steps", columns=["name", "result"], where="status = 'done'")
+    assert [tuple(row) for row in steps.collect()] == [("charge", "[1]")]
+    assert [row["payload"] for row in of_source(spark, "events").collect()] == ['{"by": "card"}']
+    [approval] = of_source(spark, "approvals").collect()
+    assert (approval["name"], approval["approved"], approval["details"]) == ("refund", None, '"why"')
 
 
 def test_waiting_messages_are_read_too(spark: SparkSession, queue: Session) -> None:

@@ -25,7 +25,7 @@ SPARK_NAMES = {
 }
 
 
-@pytest.mark.parametrize("table", ["attempts", "messages"])
+@pytest.mark.parametrize("table", schema.TABLES)
 def test_names_types_and_order_are_those_of_the_table(session: Session, table: str) -> None:
     columns = session.rows(
         "select attname, format_type(atttypid, null), not attnotnull from pg_attribute "
@@ -37,7 +37,7 @@ def test_names_types_and_order_are_those_of_the_table(session: Session, table: s
     assert ours == there
 
 
-@pytest.mark.parametrize("table", ["attempts", "messages"])
+@pytest.mark.parametrize("table", schema.TABLES)
 def test_all_json_columns_are_known(session: Session, table: str) -> None:
     found = session.column(
         "select attname::text from pg_attribute where attrelid = %s::regclass and atttypid = 'jsonb'::regtype",
