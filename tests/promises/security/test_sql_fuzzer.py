@@ -37,6 +37,9 @@ delete from pgqueue_message; delete from pgqueue_attempt; delete from pgqueue_wo
 delete from pgqueue_schedule; delete from pgqueue_schedule_slot; delete from pgqueue_lane; delete from pgqueue_arrival;
 delete from pgqueue_channel; delete from pgqueue_exchange; delete from pgqueue_ledger; delete from pgqueue_staged;
 delete from pgqueue_lake; delete from pgqueue_replayed;
+delete from pgqueue_rollup; delete from pgqueue_rollup_position; delete from pgqueue_edit; delete from pgqueue_ended;
+delete from pgqueue_step; delete from pgqueue_event; delete from pgqueue_approval; delete from pgqueue_child;
+delete from pgqueue_budget;
 """
 
 
