@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import __main__, pipeline, session as sessions_of_spark
-from django_pgqueue.spark.lake import Lake, LakeConflict, read_lake
+from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.pipeline.progress import Lines
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.pages import ROOT
@@ -129,12 +129,8 @@ def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
     last = False
     while not last:
         last = enough.exists()
-        try:
-            pipeline.export(spark, lake)
-            pipeline.follow(spark, lake, once=True)
-        except LakeConflict:  # the lock of one that was killed, whose session the server has not missed yet
-            last = False
-            continue
+        pipeline.export(spark, lake)
+        pipeline.follow(spark, lake, once=True)
         turns += 1
     return {"ids": ids(spark, lake), "turns": turns}
 
@@ -144,11 +140,10 @@ def go_on(spark: SparkSession, step: str, lake: str, rows: str = "1000000") -> d
     progress = Lines(sys.stdout)
     progress.say("begun")
     while True:
-        with suppress(LakeConflict):  # the lock of the one before, whose session the server has not missed yet
-            if step == "follow":
-                pipeline.follow(spark, lake, seconds=0.2, progress=progress)
-            else:
-                pipeline.export(spark, lake, options={"maxRowsPerBatch": rows}, progress=progress)
+        if step == "follow":
+            pipeline.follow(spark, lake, seconds=0.2, progress=progress)
+        else:
+            pipeline.export(spark, lake, options={"maxRowsPerBatch": rows}, progress=progress)
 
 
 def catch_up(spark: SparkSession, folder: str) -> None:
