@@ -73,8 +73,13 @@ PAGES = {
     "message": ("message", "message_changelist", gettext_lazy("Messages")),
     "attempt": ("attempt", "attempt_changelist", gettext_lazy("Failed attempts")),
     "worker": ("worker", "worker_changelist", gettext_lazy("Workers")),
+    "schedule": ("schedule", "schedule_changelist", gettext_lazy("Schedules")),
     "queue": ("queuestate", "queuestate_changelist", gettext_lazy("Queues")),
 }
+
+
+ROWS = {"worker": gettext_lazy("Worker"), "schedule": gettext_lazy("Schedule")}
+"""Pages of one row."""
 
 
 def alert(one: Alert, request: HttpRequest) -> dict[str, Any]:
@@ -82,8 +87,8 @@ def alert(one: Alert, request: HttpRequest) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": one.kind, "text": one.text, "resume": one.paused_queue}
     if one.page is not None and may_see(request.user, PAGES[one.page][0]):
         _, name, label = PAGES[one.page]
-        if one.page == "worker" and one.key is not None:
-            return found | {"url": url("worker_change", one.key), "label": gettext("Worker")}
+        if one.page in ROWS and one.key is not None:
+            return found | {"url": url(f"{one.page}_change", one.key), "label": ROWS[one.page]}
         return found | {"url": url(name, **one.filters), "label": label}
     return found
 

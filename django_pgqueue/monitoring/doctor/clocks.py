@@ -6,14 +6,13 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.overview import host
 from django_pgqueue.monitoring.overview.formatting import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from django_pgqueue.monitoring.doctor.subject import Subject
-
-MOST = dt.timedelta(seconds=2)
 
 CLOCK_DIFFERENCE = Kind(
     "clock-difference",
@@ -25,14 +24,11 @@ CLOCK_DIFFERENCE = Kind(
 
 
 def difference(patient: Subject) -> Iterator[Finding]:
-    before = patient.now()
-    theirs = patient.value("select clock_timestamp()")
-    after = patient.now()
-    # The server reads its clock between the two readings here: a slow network does not count as a difference.
-    off = max(before - theirs, theirs - after, dt.timedelta(0))
-    if off > MOST:
+    ahead = host.clock_ahead(using=patient.using, now=patient.now)
+    if ahead is not None:
         yield CLOCK_DIFFERENCE.found(
-            f"The clock of this host is {span(off)} {'behind' if theirs > after else 'ahead of'} that of the server.",
+            f"The clock of this host is {span(abs(ahead))} {'ahead of' if ahead > dt.timedelta() else 'behind'} that "
+            "of the server.",
             "timedatectl status",
-            seconds=(before - theirs).total_seconds(),
+            seconds=ahead.total_seconds(),
         )

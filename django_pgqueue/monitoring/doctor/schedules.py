@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.overview import failing_schedules
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 
 if TYPE_CHECKING:
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 MAX_SCHEDULES = 1_000
-FAILURES = 3
-"""A schedule fails when this many of its latest jobs in a row have failed."""
-LATEST_SLOTS = 20
 
 FAILING_SCHEDULE = Kind(
     "failing-schedule",
@@ -29,31 +27,6 @@ SCHEDULE_VERSIONS = Kind(
     "During a deployment this is expected: the first declaration counts until its last worker has left. After the "
     "deployment, a worker with old code still runs: stop it.",
 )
-
-# The latest slots whose job has ended: other jobs may still be retried.
-FAILING = """
-select s.name, s.task, e.message_id, coalesce(e.error_class, 'an error')
-from (select s.name, s.task from pgqueue_schedule s where s.paused_at is null order by s.name limit %(schedules)s) as s
-cross join lateral (
-    select count(*) as count, bool_and(a.status in ('failed', 'lost')) as have_failed,
-           (array_agg(a.message_id order by a.finished_at desc))[1] as message_id,
-           (array_agg(a.error_class order by a.finished_at desc))[1] as error_class
-    from (
-        select a.status, a.message_id, a.error_class, a.finished_at
-        from (
-            select distinct l.message_id from (
-                select l.message_id from pgqueue_schedule_slot l
-                where l.name = s.name and l.message_id is not null
-                order by l.slot_at desc limit %(slots)s
-            ) as l
-        ) as l
-        join pgqueue_attempt a on a.message_id = l.message_id and a.final
-        order by a.finished_at desc limit %(failures)s
-    ) as a
-) as e
-where e.count = %(failures)s and e.have_failed
-order by s.name
-"""
 
 # A command that the finding shows.
 ENDS = "select status, finished_at, error_class, error_message from pgqueue_attempt where message_id = {};"
@@ -75,15 +48,15 @@ limit %(schedules)s
 
 
 def failing(patient: Subject) -> Iterator[Finding]:
-    asked = {"schedules": MAX_SCHEDULES, "slots": LATEST_SLOTS, "failures": FAILURES}
-    for name, task, message_id, error_class in patient.rows(FAILING, asked):
+    for one in failing_schedules.found(using=patient.using, looked_at=MAX_SCHEDULES):
+        error_class = one.error_class or "an error"
         yield FAILING_SCHEDULE.found(
-            f"The last {FAILURES} jobs of the schedule {name!r} ({task}) that ended have failed, the last one with "
-            f"{error_class}.",
-            ENDS.format(message_id),
-            schedule=name,
-            task=task,
-            message=message_id,
+            f"The last {failing_schedules.FAILURES} jobs of the schedule {one.name!r} ({one.task}) that ended have "
+            f"failed, the last one with {error_class}.",
+            ENDS.format(one.message_id),
+            schedule=one.name,
+            task=one.task,
+            message=one.message_id,
             error_class=error_class,
         )
 

@@ -13,7 +13,7 @@ from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.monitoring import waiting
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
-from django_pgqueue.monitoring.overview import Paused, unknown
+from django_pgqueue.monitoring.overview import Paused, overdue, unknown
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.workers import workers
@@ -30,7 +30,6 @@ MOST = 10
 EXPIRED_FOR = dt.timedelta(minutes=2)
 PAUSED_FOR = dt.timedelta(days=1)
 HELD_FOR = dt.timedelta(hours=6)
-LOOK_OVERDUE_FOR = dt.timedelta(minutes=2)
 
 DEAD_WORKER = Kind(
     "dead-worker",
@@ -136,16 +135,6 @@ where w.problem is not null and (w.seen_at > pgqueue_clock() - %(silent_after)s 
 group by w.problem
 order by 2 desc, 1
 limit %(most)s
-"""
-
-OVERDUE = """
-select count(*), min(o.since) from (
-    (select m.check_at as since from pgqueue_message m
-     where m.check_at <= pgqueue_now() - %(overdue_ms)s order by m.check_at limit %(looked_at)s)
-    union all
-    (select e.look_at from pgqueue_ended e
-     where e.look_at <= pgqueue_now() - %(overdue_ms)s order by e.look_at limit %(looked_at)s)
-) as o
 """
 
 TASKS = """
@@ -268,16 +257,14 @@ def worker_problems(patient: Subject) -> Iterator[Finding]:
 
 
 def overdue_looks(patient: Subject) -> Iterator[Finding]:
-    asked = {"overdue_ms": int(LOOK_OVERDUE_FOR.total_seconds() * 1000), "looked_at": LOOKED_AT}
-    [(count, since_ms)] = patient.rows(OVERDUE, asked)
-    if count:
-        since = dt.timedelta(milliseconds=patient.value("select pgqueue_now()") - since_ms)
+    late = overdue.found(using=patient.using)
+    if late is not None:
         yield OVERDUE_LOOK.found(
-            f"{count:,} {'check is' if count == 1 else 'checks are'} due of messages that wait for others, the first "
-            f"for {span(since)}, and no worker does them.",
+            f"{late.checks:,} {'check is' if late.checks == 1 else 'checks are'} due of messages that wait for others, "
+            f"the first for {span(late.since)}, and no worker does them.",
             "select pgqueue_message_settle();",
-            looks=count,
-            overdue_seconds=since.total_seconds(),
+            looks=late.checks,
+            overdue_seconds=late.since.total_seconds(),
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
+from django_pgqueue.monitoring.overview.failing_schedules import FAILURES
 from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.monitoring.overview.formatting import change, number, rate, span
 from django_pgqueue.values.sizes import size
@@ -33,7 +34,7 @@ class Alert:
     kind: str
     text: str
     page: str | None = None
-    """The list or page of the admin that leads on: message, attempt, worker, queue.  None: a command does."""
+    """The list or page of the admin that leads on: message, attempt, worker, queue, schedule.  None: a command does."""
     key: str | None = None
     """One row of that list; None: the list."""
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -44,15 +45,20 @@ class Alert:
 def of(whole: Overview) -> list[Alert]:
     """Returns the alerts of an overview: first where jobs do not run or fail, then what costs speed or space."""
     return [
+        *_filling(whole),
         *_without_worker(whole),
         *_expired(whole),
+        *_quarantined(whole),
         *_failing(whole),
+        *_failing_schedules(whole),
+        *_overdue(whole),
         *_behind(whole),
         *_unknown(whole),
         *_silent(whole),
         *_paused(whole),
         *_pinned(whole),
         *_bloated(whole),
+        *_skewed(whole),
     ]
 
 
@@ -112,6 +118,28 @@ def _expired(whole: Overview) -> Iterator[Alert]:
         yield Alert(kind="expired", text=text, page="message", filters={"status": "expired"})
 
 
+def _filling(whole: Overview) -> Iterator[Alert]:
+    for one in whole.disks:
+        text = gettext(
+            "The disk of {place} is {used} full: {free} of {total} are free. PostgreSQL stops when it is full."
+        )
+        text = text.format(place=one.place, used=f"{one.used:.0%}", free=size(one.free), total=size(one.total))
+        yield Alert(kind="filling", text=text)
+
+
+def _quarantined(whole: Overview) -> Iterator[Alert]:
+    for one in whole.quarantined:
+        words = ngettext(
+            "{count} job of {task} is quarantined: its workers died while it ran, {times} times. A worker runs it "
+            "alone.",
+            "{count} jobs of {task} are quarantined: their workers died while they ran, up to {times} times. A worker "
+            "runs each of them alone.",
+            one.jobs,
+        )
+        text = words.format(count=number(one.jobs), task=named([one.task]), times=number(one.lost))
+        yield Alert(kind="quarantined", text=text, page="message", filters={"task": one.task})
+
+
 def _failing(whole: Overview) -> Iterator[Alert]:
     for one in whole.failing[:MAX_FAILING]:
         words = (
@@ -139,6 +167,32 @@ def _failing(whole: Overview) -> Iterator[Alert]:
         more = len(whole.failing) - MAX_FAILING
         text = ngettext("{count} more queue fails more than usual.", "{count} more queues fail more than usual.", more)
         yield Alert(kind="failing", text=text.format(count=more), page="attempt")
+
+
+def _failing_schedules(whole: Overview) -> Iterator[Alert]:
+    shown = whole.failing_schedules[:MAX_FAILING]
+    for one in shown:
+        text = gettext("The last {count} jobs of the schedule {name} ({task}) have failed.")
+        text = text.format(count=FAILURES, name=named([one.name]), task=named([one.task]))
+        yield Alert(kind="failing-schedule", text=text, page="schedule", key=one.name)
+    if more := len(whole.failing_schedules) - len(shown):
+        text = ngettext(
+            "The last jobs of {count} more schedule have failed.",
+            "The last jobs of {count} more schedules have failed.",
+            more,
+        )
+        yield Alert(kind="failing-schedule", text=text.format(count=number(more)), page="schedule")
+
+
+def _overdue(whole: Overview) -> Iterator[Alert]:
+    if whole.overdue is not None:
+        words = ngettext(
+            "{count} check is due of messages that wait for others, the first for {time}, and no worker does it.",
+            "{count} checks are due of messages that wait for others, the first for {time}, and no worker does them.",
+            whole.overdue.checks,
+        )
+        text = words.format(count=number(whole.overdue.checks), time=span(whole.overdue.since))
+        yield Alert(kind="overdue", text=text, page="worker")
 
 
 def _behind(whole: Overview) -> Iterator[Alert]:
@@ -259,3 +313,15 @@ def _size(one: Bloated) -> str:
     else:
         words = gettext("{table} takes {size} for {live} live rows.")
     return words.format(table=one.name, dead=number(one.dead), live=number(one.live), size=size(one.bytes))
+
+
+def _skewed(whole: Overview) -> Iterator[Alert]:
+    if whole.clock_ahead is not None:
+        words = (
+            gettext("The clock of this host is {time} ahead of that of the server: times that it computes are wrong.")
+            if whole.clock_ahead > dt.timedelta()
+            else gettext(
+                "The clock of this host is {time} behind that of the server: times that it computes are wrong."
+            )
+        )
+        yield Alert(kind="skewed", text=words.format(time=span(abs(whole.clock_ahead))))

@@ -37,7 +37,7 @@ def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
 @contextmanager
 def set_for(using: str, settings: Mapping[str, str]) -> Iterator[None]:
     """Sets settings for some queries of a transaction.  After an error they end with the transaction anyway."""
-    before = _current(using, settings)
+    before = _current(using, settings) if settings else {}
     _set(using, settings)
     yield
     _set(using, before)

@@ -13,8 +13,12 @@ from django_pgqueue.models.tables import QueueState, Schedule
 from django_pgqueue.monitoring.overview import (
     counts,
     failing,
+    failing_schedules,
     failures,
+    host,
     long_transactions,
+    overdue,
+    quarantined,
     recent,
     suspended,
     throughput as pulse,
@@ -31,9 +35,13 @@ if TYPE_CHECKING:
 
     from django_pgqueue.monitoring.overview.counts import Count
     from django_pgqueue.monitoring.overview.failing import Failing
+    from django_pgqueue.monitoring.overview.failing_schedules import FailingSchedule
     from django_pgqueue.monitoring.overview.failures import Failures
     from django_pgqueue.monitoring.overview.formatting import Words
+    from django_pgqueue.monitoring.overview.host import Disk
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
+    from django_pgqueue.monitoring.overview.overdue import Overdue
+    from django_pgqueue.monitoring.overview.quarantined import Quarantined
     from django_pgqueue.monitoring.overview.recent import Recent
     from django_pgqueue.monitoring.overview.suspended import SuspendedTasks
     from django_pgqueue.monitoring.overview.throughput import Pulse
@@ -93,6 +101,13 @@ class Overview:
     unknown: UnknownTasks
     suspended: SuspendedTasks
     failing: list[Failing]
+    failing_schedules: list[FailingSchedule]
+    quarantined: list[Quarantined]
+    overdue: Overdue | None
+    disks: list[Disk]
+    """Of the server, if it runs on this host, and nearly full."""
+    clock_ahead: dt.timedelta | None
+    """Of this host, beside the server's.  None: by very little."""
 
 
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
@@ -131,6 +146,11 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
         unknown=unknown.tasks(now, using=using),
         suspended=suspended.taken(now, using=using),
         failing=[one for one in failing.taken(now, using=using) if not queues or one.queue in names],
+        failing_schedules=failing_schedules.found(using=using),
+        quarantined=quarantined.tasks(using=using),
+        overdue=overdue.found(using=using),
+        disks=host.filling_disks(using=using),
+        clock_ahead=host.clock_ahead(using=using),
     )
 
 

@@ -43,7 +43,7 @@ from django_pgqueue.monitoring.doctor import (
     tables,
     workers,
 )
-from django_pgqueue.monitoring.overview import limits
+from django_pgqueue.monitoring.overview import host, limits
 from django_pgqueue.worker.upkeep import bloat
 from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.address import conninfo
@@ -842,7 +842,7 @@ def test_settings_of_the_database(
 
 
 def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(disks, "FILLING", 0.0)
+    monkeypatch.setattr(host, "FILLING", 0.0)
     monkeypatch.setattr(disks, "NEARLY_FULL", 2.0)
     found = find("full-disk", disks.full)
     if not found:
@@ -852,7 +852,7 @@ def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert re.search(r"is \d+% full: [\d,.]+ \w+ of [\d,.]+ \w+ are free", found[0].found)
     monkeypatch.setattr(disks, "NEARLY_FULL", 0.0)
     assert find("full-disk", disks.full)[0].severity is Severity.ERROR
-    monkeypatch.setattr(disks, "PROCESSES", tmp_path)
+    monkeypatch.setattr(host, "PROCESSES", tmp_path)
     assert find("full-disk", disks.full) == [], "nothing is said of the disk of another host"
     elsewhere = tmp_path / str(sql("select pg_backend_pid()")[0][0])
     elsewhere.mkdir()

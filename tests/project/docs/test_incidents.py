@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.db import connection
 
 from django_pgqueue import control, functions
-from django_pgqueue.monitoring.doctor import Subject, disks, examine, snapshots
-from django_pgqueue.monitoring.overview import long_transactions
+from django_pgqueue.monitoring.doctor import Subject, examine, snapshots
+from django_pgqueue.monitoring.overview import host, long_transactions
 from tests.support import pages
 from tests.support.address import conninfo
 from tests.support.admin_page import Page
@@ -104,10 +104,11 @@ class Site:
 
     def clock_skew(self) -> None:
         self.skew = dt.timedelta(seconds=10.2)
+        self.patch.setattr(host, "clock", lambda: dt.datetime.now(dt.UTC) + self.skew)
 
     def the_disk_is_nearly_full(self) -> None:
-        self.patch.setattr(disks, "FILLING", 0.0)
-        if not list(disks.full(Subject("default"))):
+        self.patch.setattr(host, "FILLING", 0.0)
+        if not host.filling_disks(using="default"):
             pytest.skip("the server is not on this host")
 
     def a_flood_by_one_tenant(self) -> None:
@@ -145,7 +146,7 @@ class Site:
             case ["timedatectl", *_]:
                 self.skew = dt.timedelta()
             case ["df", "-h"]:
-                self.patch.setattr(disks, "FILLING", 2.0)
+                self.patch.setattr(host, "FILLING", 2.0)
             case other:
                 pytest.fail(f"The test does not know how to do this: {other}")
 
