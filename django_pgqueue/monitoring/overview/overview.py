@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.host import Disk
     from django_pgqueue.monitoring.overview.long_transactions import Pinned
     from django_pgqueue.monitoring.overview.overdue import Overdue
-    from django_pgqueue.monitoring.overview.quarantined import Quarantined
+    from django_pgqueue.monitoring.overview.quarantined import QuarantinedTask
     from django_pgqueue.monitoring.overview.recent import Recent
     from django_pgqueue.monitoring.overview.suspended import SuspendedTasks
     from django_pgqueue.monitoring.overview.throughput import Pulse
@@ -102,7 +102,7 @@ class Overview:
     suspended: SuspendedTasks
     failing: list[Failing]
     failing_schedules: list[FailingSchedule]
-    quarantined: list[Quarantined]
+    quarantined: list[QuarantinedTask]
     overdue: Overdue | None
     disks: list[Disk]
     """Of the server, if it runs on this host, and nearly full."""

@@ -20,7 +20,7 @@ group by q.task order by 3 desc, 1 limit %(tasks)s
 """
 
 
-class Quarantined(NamedTuple):
+class QuarantinedTask(NamedTuple):
     task: str
     jobs: int
     """At most ``LOOKED_AT``."""
@@ -28,6 +28,6 @@ class Quarantined(NamedTuple):
     """How many workers the job died with that was lost most often."""
 
 
-def tasks(*, using: str) -> list[Quarantined]:
+def tasks(*, using: str) -> list[QuarantinedTask]:
     asked = {"looked_at": LOOKED_AT, "tasks": MAX_TASKS}
-    return [Quarantined(*row) for row in queries.rows(QUARANTINED, asked, using=using, settings={})]
+    return [QuarantinedTask(*row) for row in queries.rows(QUARANTINED, asked, using=using, settings={})]
