@@ -173,7 +173,7 @@ create index pgqueue_worker_room_ix on pgqueue_worker (id) where has_room\;
 create index pgqueue_worker_silent_ix on pgqueue_worker (id) where silent_until is not null\;
 -- The lakes that the history is exported to, and how far each of them has come.  A row is written when a lake has been
 -- committed, so it may be behind its lake and is never ahead of it.  Retention waits for what no lake has read yet.
---   id               what the lake calls itself in its manifests
+--   id               what the lake calls itself in the log of its tables
 --   location         the folder or URL, as the last run named it
 --   position         the lake has the rows of all transactions before this one
 --   exported_at      when a run last found that the lake has everything up to its position; null: none has ended yet

@@ -316,6 +316,46 @@ def test_an_open_list_of_workers_shows_that_one_died(page: browser.Page) -> None
     page.shows("1 changed", "not seen for 5 min")
 
 
+def test_an_open_message_shows_progress_a_failure_and_its_end(page: browser.Page) -> None:
+    pk = send(task="shop.tasks.monthly_report")
+    [received] = claim(lock_ms=HOUR_MS)
+    page.open(f"{MESSAGES}{pk}/change/")
+    quick(page)
+    page.driver.execute_script("window.isSame = true")
+    functions.message_progress(connection, received, '{"fraction": 0.425, "text": "page 17 of 40"}')
+    page.shows("page 17 of 40")
+    retry(received, ConnectionError("The line is busy"), dequeue_at=0)
+    page.shows("More has changed: show", "The line is busy")
+    [received] = claim()
+    complete(received)
+    page.shows("It is not here any more: show")
+    assert page.driver.execute_script("return window.isSame"), "the page has been loaded again"
+    page.find("#pgqueue-live-fresh").click()
+    page.shows("attempts in the history")
+
+
+def test_an_open_message_keeps_what_somebody_writes(page: browser.Page) -> None:
+    pk = send(dequeue_at=2**50)
+    page.open(f"{MESSAGES}{pk}/change/")
+    quick(page)
+    field = page.find("#id_priority")
+    field.clear()
+    field.send_keys("7")
+    sql("update pgqueue_message set last_error = 'a new error' where id = %s", pk)
+    page.shows("a new error")
+    assert field.get_attribute("value") == "7"
+    assert page.driver.execute_script("return document.activeElement.id") == "id_priority"
+
+
+def test_an_open_worker_shows_that_it_died(page: browser.Page) -> None:
+    sign_in("worker-web1-4711")
+    page.open(f"{WORKERS}worker-web1-4711/change/")
+    quick(page)
+    page.shows("idle")
+    sql("update pgqueue_worker set seen_at = now() - interval '5 min'")
+    page.shows("not seen for 5 min")
+
+
 def test_an_open_list_stays_as_it_is_while_rows_are_selected(page: browser.Page) -> None:
     send()
     page.open(MESSAGES)

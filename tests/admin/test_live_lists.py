@@ -1,10 +1,11 @@
-"""The rows of an open list, as they are now."""
+"""The rows of an open list and the fields of an open page, as they are now."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth import get_user_model
 
 from django_pgqueue.admin.message.admin import MessageAdmin
 from tests.admin.test_edits import EDITS
@@ -12,6 +13,8 @@ from tests.admin.test_insights import INSIGHTS
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in
 
 if TYPE_CHECKING:
+    from django.test import Client
+
     from tests.support.admin_page import Visitor
 
 
@@ -80,3 +83,35 @@ def test_what_is_no_key_and_what_is_no_filter_is_refused_gently(root: Visitor) -
 def test_each_list_asks_for_its_rows_and_insights_does_not(root: Visitor, url: str) -> None:
     assert root.open(url).root.all("div", id="pgqueue-live")
     assert not root.open(INSIGHTS).root.all("div", id="pgqueue-live")
+
+
+def asked(visitor: Visitor, url: str) -> str:
+    """The address that an open page asks."""
+    [asks] = visitor.open(url).root.all("div", id="pgqueue-live")
+    return url + asks.attributes["data-url"]
+
+
+def test_an_open_page_asks_for_itself_with_what_its_address_says(root: Visitor) -> None:
+    sign_in("worker-1")
+    pk = send()
+    for url in (f"{MESSAGES}{pk}/change/", f"{WORKERS}worker-1/change/"):
+        address = asked(root, f"{url}?_changelist_filters=queue%3Dmail")
+        assert "_changelist_filters=queue%3Dmail" in address
+        told = root.client.get(address).json()
+        assert 'class="readonly"' in told["page"]
+        assert told["took_ms"] >= 0
+
+
+def test_an_open_page_is_told_where_its_message_is_when_it_has_ended(root: Visitor) -> None:
+    pk = send()
+    address = asked(root, f"{MESSAGES}{pk}/change/")
+    complete(claim()[0])
+    assert root.client.get(address).json() == {"gone": f"{ATTEMPTS}?message_id={pk}"}
+
+
+def test_an_open_page_tells_nothing_to_those_who_may_not_see_it(root: Visitor, client: Client) -> None:
+    address = asked(root, f"{MESSAGES}{send()}/change/")
+    assert "/login/" in client.get(address)["Location"]
+    user = get_user_model().objects.create_user("staff", is_staff=True)
+    client.force_login(user)
+    assert client.get(address).status_code == 403

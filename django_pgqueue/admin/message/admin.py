@@ -72,6 +72,7 @@ class PostponeForm(forms.Form):
 class MessageAdmin(ReadOnlyAdmin):
     form = MessageForm
     gone = gettext_lazy("ended")
+    is_live_page = True
     change_form_template = "admin/django_pgqueue/message/change_form.html"
     change_list_template = "admin/django_pgqueue/message/change_list.html"
     list_filter = (

@@ -1,15 +1,16 @@
-"""An open list asks again for the rows that it shows, and how many new ones came."""
+"""An open list asks again for its rows and for how many new ones came, and an open page for what it shows."""
 
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.templatetags.admin_list import items_for_result
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, OperationalError
-from django.http import JsonResponse
+from django.http import HttpResponseRedirect, JsonResponse
 from django.utils.translation import gettext
 from psycopg.errors import QueryCanceled
 
@@ -18,12 +19,15 @@ from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
-    from django.http import HttpRequest
+    from collections.abc import Callable
+
+    from django.http import HttpRequest, HttpResponse
 
     from django_pgqueue.admin.parts.change_list import CappedChangeList
 
 PARAMETER = "live"
-"""Names the rows that a list shows, in their order; an empty one asks for a list without rows."""
+"""Names the rows that a list shows, in their order; an empty one asks for a list without rows.  Any value asks
+for a page."""
 
 
 def asked(request: HttpRequest) -> bool:
@@ -52,6 +56,28 @@ def response(admin: Any, request: HttpRequest) -> JsonResponse:
     except (OperationalError, DataError, OutdatedQueue) as error:
         return JsonResponse({"problem": problem_of(error)}, status=503)
     return JsonResponse(told | {"took_ms": round((time.monotonic() - begun) * 1000)})
+
+
+def page_url(request: HttpRequest) -> str:
+    """Returns the address, relative to an open page, that it asks."""
+    parameters = request.GET.copy()
+    parameters[PARAMETER] = "page"
+    return f"?{parameters.urlencode()}"
+
+
+def page(request: HttpRequest, answer: Callable[[], HttpResponse]) -> JsonResponse:
+    """Returns the page as JSON or, when its row is gone, where the page leads.  It costs what the page costs."""
+    begun = time.monotonic()
+    parameters = request.GET.copy()
+    del parameters[PARAMETER]
+    request.GET = parameters  # type: ignore[assignment]
+    found = answer()
+    if isinstance(found, HttpResponseRedirect):
+        return JsonResponse({"gone": found.url})
+    text = found.content.decode()
+    if found.status_code != HTTPStatus.OK:
+        return JsonResponse({"problem": text}, status=found.status_code)
+    return JsonResponse({"page": text, "took_ms": round((time.monotonic() - begun) * 1000)})
 
 
 def as_they_are(found: CappedChangeList, shown: list[str]) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Whether its pages show times, and so the time zone."""
     is_live: ClassVar[bool] = True
     """Whether an open list refreshes its rows."""
+    is_live_page: ClassVar[bool] = False
+    """Whether the open page of a row refreshes the fields that nobody can edit."""
     gone: ClassVar[Any] = gettext_lazy("gone")
     """The word for a row that an open list shows and the table has no more."""
     default_columns: ClassVar[tuple[str, ...]] = ()
@@ -88,12 +90,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> Any:
         def answer() -> HttpResponse:
             context = {**self._elsewhere(), **(extra_context or {})}
+            if self.is_live_page and request.method == "GET" and object_id is not None:
+                context["live_page"] = live.page_url(request)
             if request.method == "POST" and object_id is not None:
                 refused = self.refused(request, unquote(object_id))
                 if refused is not None:
                     return refused
             return super(ReadOnlyAdmin, self).changeform_view(request, object_id, form_url, context)
 
+        if self.is_live_page and object_id is not None and live.asked(request):
+            return live.page(request, lambda: self.answered(request, answer))
         return self.answered(request, answer)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002

@@ -197,6 +197,7 @@ def rule_in_words(rule: Rule) -> str:
 class ScheduleAdmin(ReadOnlyAdmin):
     """Edits schedules that were made by hand; those that the code declares are changed in the code."""
 
+    is_live_page = True
     form = ScheduleForm
     ordering = ("name",)
     sortable_by = ()

@@ -86,6 +86,7 @@ def names(queues: list[str | None]) -> str:
 
 @admin.register(Worker)
 class WorkerAdmin(ReadOnlyAdmin):
+    is_live_page = True
     ordering = ("-seen_at", "id")
     sortable_by = ()
     actions = ("pause", "resume", "stop", "more_slots", "fewer_slots")

@@ -1,5 +1,5 @@
 /* Asks for the numbers again while somebody looks: not while the tab is hidden, nor while rows are selected, nor when it
-   was told to stop. */
+   was told to stop.  On the page of a row only the fields change that nobody can edit. */
 "use strict";
 (() => {
   const live = document.getElementById("pgqueue-live");
@@ -28,12 +28,15 @@
     if (told.html !== undefined) {
       replace(told.html);
       say("");
+    } else if (told.page !== undefined) {
+      const changed = refresh(new DOMParser().parseFromString(told.page, "text/html"));
+      say(changed ? live.dataset.changed.replace("{count}", changed) : "");
     } else if (selected()) {
       say(live.dataset.selected);
     } else {
       const changed = update(told.rows);
       say(changed ? live.dataset.changed.replace("{count}", changed) : "");
-      offer(told.fresh);
+      offer(told.fresh ? live.dataset.fresh.replace("{count}", told.fresh) : "");
     }
   }
 
@@ -57,6 +60,52 @@
       changed += words(row) !== before;
     });
     return changed;
+  }
+
+  // The page as it is now.  Returns how many fields changed in words.
+  function refresh(page) {
+    let changed = 0;
+    const [before, now] = [fields(document), fields(page)];
+    before.forEach((old, name) => {
+      const field = now.get(name);
+      if (!field || chosen(old)) {
+        return;
+      }
+      keep(old, field);
+      changed += words(old) !== words(field);
+      put(field, old);
+    });
+    // Such as a form that nobody may send any more: it stays until somebody wants the new one.
+    const same = String([...before.keys()]) === String([...now.keys()]) && actions(document) === actions(page);
+    offer(same ? "" : live.dataset.different);
+    return changed;
+  }
+
+  function fields(page) {
+    const found = new Map();
+    page.querySelectorAll(".form-row .readonly").forEach((field) => {
+      const name = [...field.closest("[class*='field-']").classList].find((one) => one.startsWith("field-"));
+      found.set(name, field);
+    });
+    return found;
+  }
+
+  const actions = (page) => [...page.querySelectorAll(".pgqueue-buttons [name=action]")].map((one) => one.value).join();
+
+  // Somebody copies from it.
+  function chosen(field) {
+    const selection = document.getSelection();
+    return !selection.isCollapsed && field.contains(selection.anchorNode);
+  }
+
+  // What is folded out stays so.
+  function keep(old, field) {
+    const folds = field.querySelectorAll("details");
+    old.querySelectorAll("details").forEach((fold, place) => {
+      if (folds[place]) {
+        folds[place].open = fold.open;
+      }
+    });
   }
 
   // What changed in its numbers alone, such as "in 5 min", is shown, and not said.
@@ -87,10 +136,10 @@
     cell.replaceChildren(label);
   }
 
-  function offer(count) {
+  function offer(text, address = "") {
     const link = document.getElementById("pgqueue-live-fresh");
-    const text = count ? live.dataset.fresh.replace("{count}", count) : "";
-    link.hidden = !count;
+    link.hidden = !text;
+    link.setAttribute("href", address);
     if (link.textContent !== text) {
       link.textContent = text;
     }
@@ -127,6 +176,11 @@
       const told = await answer.json();
       if (told.problem !== undefined) {
         throw new Error(told.problem);
+      }
+      if (told.gone !== undefined) {
+        say("");
+        offer(live.dataset.left, told.gone);
+        return;
       }
       show(told);
       wait = Math.max(LEAST_MS, SHARE * told.took_ms);
