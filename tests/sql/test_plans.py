@@ -141,7 +141,7 @@ BACKLOGS = {
             "pgqueue_message_dequeue(p_queues => '{nowhere}')": 5,
             "pgqueue_message_dequeue(p_exclude_queues => '{default}')": 5,
             "pgqueue_message_dequeue(p_limit => 10, p_tasks => true, p_floor_queues => '{default}',"
-            " p_floor_priorities => '{7}', p_floor_dequeue_ats => '{5000}', p_floor_ids => '{0}')": 15,
+            " p_floor_priorities => '{7}', p_floor_dequeue_ats => '{2000}', p_floor_ids => '{0}')": 15,
             "pgqueue_message_queues()": 5,
         },
     ),

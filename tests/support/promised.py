@@ -60,6 +60,6 @@ django_pgqueue.spark.lake: read_lake
 django_pgqueue.spark.report: percentiles rollup
 django_pgqueue.spark.session: start
 django_pgqueue.spark.snapshot: horizon
-django_pgqueue.spark.source: PgQueueDataSource
+django_pgqueue.spark.source: PgQueueDataSource read
 django_pgqueue.spark.tasks: declared
 """)

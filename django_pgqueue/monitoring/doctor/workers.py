@@ -261,7 +261,7 @@ def overdue_looks(patient: Subject) -> Iterator[Finding]:
     if late is not None:
         yield OVERDUE_LOOK.found(
             f"{late.checks:,} {'check is' if late.checks == 1 else 'checks are'} due of messages that wait for others, "
-            f"the first for {span(late.since)}, and no worker does them.",
+            f"the first for {span(late.since)}, and no worker does {'it' if late.checks == 1 else 'them'}.",
             "select pgqueue_message_settle();",
             looks=late.checks,
             overdue_seconds=late.since.total_seconds(),

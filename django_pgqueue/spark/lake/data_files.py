@@ -6,6 +6,9 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from django_pgqueue.spark.lake.errors import LakeError, NotShared
 from django_pgqueue.spark.lake.lake import DataFile
 
@@ -45,8 +48,6 @@ def seen(lake: Lake, table: str, written: Written) -> Counted:
 
 def file_at(files: FileSystem, path: str) -> DataFile:
     """Describes a file by its footer, which the driver reads itself."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     match = DATED.match(path)
     if match is None:
         message = f"{path} is not in a folder for the rows of a day."
@@ -63,8 +64,6 @@ def file_at(files: FileSystem, path: str) -> DataFile:
 
 def sum_of_ids(files: FileSystem, path: str) -> tuple[int, int]:
     """Returns the number of a file's rows and the sum of their ids, read back.  A report has no ids."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
     rows = ids = 0
     with pq.ParquetFile(path, filesystem=files) as file:
         names = file.schema_arrow.names
@@ -76,7 +75,5 @@ def sum_of_ids(files: FileSystem, path: str) -> tuple[int, int]:
 
 def total(column: pa.Array) -> int:
     """Sum of a column: Arrow's own has only 64 bits."""
-    import pyarrow.compute as pc  # noqa: PLC0415
-
     largest = pc.max(pc.abs(column)).as_py() or 0
     return int(pc.sum(column).as_py()) if largest < 2**62 // len(column) else sum(column.to_pylist())

@@ -8,9 +8,18 @@ from django_pgqueue.spark.lake.errors import LakeError
 try:
     from deltalake import CommitProperties, DeltaTable, Schema, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
-    from deltalake.transaction import AddAction
+    from deltalake.transaction import AddAction, RemoveAction
 except ImportError as missing:
     message = f"A lake needs the package deltalake. Install the extra spark: {install_command('spark')}"
     raise LakeError(message) from missing
 
-__all__ = ["AddAction", "CommitFailedError", "CommitProperties", "DeltaError", "DeltaTable", "Schema", "Transaction"]
+__all__ = [
+    "AddAction",
+    "CommitFailedError",
+    "CommitProperties",
+    "DeltaError",
+    "DeltaTable",
+    "RemoveAction",
+    "Schema",
+    "Transaction",
+]

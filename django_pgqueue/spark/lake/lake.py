@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+
 from django_pgqueue.spark.lake.delta import (
     AddAction,
     CommitFailedError,
     CommitProperties,
     DeltaError,
     DeltaTable,
+    RemoveAction,
     Schema,
     Transaction,
 )
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from deltalake.transaction import RemoveAction
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -238,8 +240,6 @@ class Lake:
         self, name: str, since: dt.date, until: dt.date, files: Iterable[DataFile], marks: Mapping[str, int]
     ) -> None:
         """Replaces the days of a table of the report."""
-        from deltalake.transaction import RemoveAction  # noqa: PLC0415
-
         added = [file.add() for file in files]
         create(self.place / name, SCHEMAS[name])
         for _ in range(ATTEMPTS_AT_A_COMMIT):
@@ -298,15 +298,11 @@ def position_id(source: str) -> str:
 
 
 def with_date(schema: StructType) -> Any:
-    import pyarrow as pa  # noqa: PLC0415
-
     return arrow(schema).append(pa.field("date", pa.date32()))
 
 
 def files_of(table: DeltaTable, since: dt.date | None = None, until: dt.date | None = None) -> list[DataFile]:
     """Returns the files of the days from ``since`` to ``until``, both inclusive."""
-    import pyarrow as pa  # noqa: PLC0415
-
     actions = table.get_add_actions(flatten=True)
     if not actions.num_rows:
         return []

@@ -8,12 +8,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from django_pgqueue.spark.lake.data_files import sum_of_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import pyarrow as pa
 
     from django_pgqueue.spark.lake.place import Place
 
@@ -84,8 +86,6 @@ class OpenFiles:
         self.held_bytes = 0
 
     def _write(self, group: FileGroup) -> None:
-        import pyarrow as pa  # noqa: PLC0415
-
         rows = pa.Table.from_batches(self.held.pop(group)).combine_chunks()
         path, sink, writer = self.writers.pop(group) if group in self.writers else self._open(group, rows.schema)
         self.writers[group] = path, sink, writer  # goes to the end: the first one is the least recently used
@@ -96,8 +96,6 @@ class OpenFiles:
             self._close(next(iter(self.writers)))
 
     def _open(self, group: FileGroup, schema: pa.Schema) -> tuple[str, Any, Any]:
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
         path = f"{group.folder}/{uuid.uuid4().hex}.parquet"
         if self.place.is_folder:
             self.files.create_dir(group.folder, recursive=True)
@@ -120,9 +118,6 @@ class OpenFiles:
 
 def grouped(batch: pa.RecordBatch, time: str) -> Iterator[tuple[FileGroup, pa.RecordBatch]]:
     """Yields the rows of each day and queue, in their original order."""
-    import pyarrow as pa  # noqa: PLC0415 -- executors have it; the driver can do without
-    import pyarrow.compute as pc  # noqa: PLC0415
-
     days = pc.floor_temporal(batch.column(time), unit="day").cast(pa.date32()).cast(pa.int32())
     keys = pa.RecordBatch.from_arrays([days, batch.column("queue")], ["day", "queue"])
     found = pa.Table.from_batches([keys]).group_by(["day", "queue"]).aggregate([([], "count_all")])

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from pyarrow.fs import FileSelector, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
 from django_pgqueue.spark.lake.errors import LakeError
 
 if TYPE_CHECKING:
@@ -61,8 +63,6 @@ class Place:
     @property
     def files(self) -> FileSystem:
         """Its files by their relative paths, for executors too: no jar is needed."""
-        from pyarrow.fs import LocalFileSystem, PyFileSystem, SubTreeFileSystem  # noqa: PLC0415
-
         if self.is_folder:
             return SubTreeFileSystem(self.url, LocalFileSystem())
         from django_pgqueue.spark.lake.store import Store  # noqa: PLC0415
@@ -70,8 +70,6 @@ class Place:
         return PyFileSystem(Store(self.url, dict(self.options)))
 
     def names(self) -> list[str]:
-        from pyarrow.fs import FileSelector  # noqa: PLC0415
-
         found = self.files.get_file_info(FileSelector("", allow_not_found=True))
         return sorted(entry.base_name for entry in found)
 

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from django_pgqueue.spark.lake.lake import DataFile
@@ -90,9 +91,6 @@ class StoredFilesReader(DataSourceReader):
         return [InputPartition(path) for path in self.paths]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
-
         with pq.ParquetFile(partition.value, filesystem=self.place.files) as file:
             known = [name for name in self.schema.names if name in file.schema_arrow.names]
             for rows in file.iter_batches(columns=known):

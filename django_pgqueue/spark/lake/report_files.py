@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 -- its usual name
 
 from django_pgqueue.spark.lake.data_files import seen
@@ -16,7 +17,6 @@ from django_pgqueue.spark.schema import arrow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from django_pgqueue.spark.lake.lake import DataFile, Lake
@@ -45,8 +45,6 @@ class Writing:
     schema: pa.Schema
 
     def __call__(self, rows: Iterable[Sequence[Any]]) -> list[Written]:
-        import pyarrow as pa  # noqa: PLC0415
-
         files, rest = OpenFiles(place=self.place, time="hour"), iter(rows)
         while batch := list(islice(rest, BATCH_ROWS)):
             columns = [

@@ -115,9 +115,12 @@
     if (!old || old.isEqualNode(cell)) {
       return;
     }
-    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const what = "a, summary";
+    const focused = old.contains(document.activeElement) ? document.activeElement : null;
+    const place = [...old.querySelectorAll(what)].indexOf(focused);
     old.replaceWith(cell);
-    const again = focused && [...cell.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused);
+    const found = [...cell.querySelectorAll(what)];
+    const again = focused && (found.find((one) => focused.href && one.href === focused.href) || found[place]);
     if (again) {
       again.focus({ preventScroll: true });
     }

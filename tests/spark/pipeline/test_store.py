@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -21,11 +22,13 @@ from django_pgqueue.spark.pipeline import check, drop_exported, export, follow, 
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_delta import as_of_an_earlier_release
 from tests.spark.pipeline.test_export import ids
+from tests.support.pages import ROOT
 from tests.support.sessions import end_one
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -106,6 +109,52 @@ def test_a_lake_in_an_object_store_goes_through_every_step(
     place.files.delete_file(file.path)
     with pytest.raises(LakeError, match=r"1 of the .* files of .* are gone"):
         check(spark, lake)
+
+
+PROGRAM = """
+import sys
+from django_pgqueue.spark.lake import read_lake
+from django_pgqueue.spark.pipeline import export, report
+from django_pgqueue.spark.session import start
+from tests.spark.quick import QUICK
+
+lake, address, secret, log = sys.argv[1:]
+spark = start("secrets", master="local[1]", configuration=QUICK | {
+    "spark.eventLog.enabled": "true", "spark.eventLog.dir": log, "spark.eventLog.compress": "false",
+    "spark.log.level": "INFO",
+    "spark.hadoop.fs.s3a.endpoint": address, "spark.hadoop.fs.s3a.access.key": "key",
+    "spark.hadoop.fs.s3a.secret.key": secret, "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
+})
+export(spark, lake)
+report(spark, lake)
+frame = read_lake(spark, lake)
+frame.explain("extended")
+frame.explain("formatted")
+print(frame.count(), "attempts")
+"""
+
+
+def test_the_key_of_a_store_is_in_no_plan_and_in_no_log(
+    lake: str, address: str, url: str, connect: Connect, tmp_path: Path
+) -> None:
+    session = connect()
+    end_one(session)
+    settled(session)
+    secret = uuid4().hex
+    variables = {**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, lake, address, secret, str(tmp_path)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
+    everything = ended.stdout + ended.stderr + written
+    assert "1 attempts" in ended.stdout
+    assert "BatchScan" in everything  # the plan is there
+    assert secret not in everything
 
 
 def test_of_exports_into_a_store_at_a_time_each_attempt_comes_from_one(
