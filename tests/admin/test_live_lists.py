@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.contrib.auth import get_user_model
 
 from django_pgqueue.admin.message.admin import MessageAdmin
+from django_pgqueue.monitoring.overview import limits
 from tests.admin.test_edits import EDITS
 from tests.admin.test_insights import INSIGHTS
+from tests.support.address import conninfo
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in
 
 if TYPE_CHECKING:
@@ -106,7 +109,22 @@ def test_an_open_page_is_told_where_its_message_is_when_it_has_ended(root: Visit
     pk = send()
     address = asked(root, f"{MESSAGES}{pk}/change/")
     complete(claim()[0])
-    assert root.client.get(address).json() == {"gone": f"{ATTEMPTS}?message_id={pk}"}
+    assert root.client.get(address).json()["gone"] == f"{ATTEMPTS}?message_id={pk}"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_look_that_takes_too_long_says_so_and_calls_no_row_gone(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pk = send()
+    addresses = [asked(root, f"{MESSAGES}{pk}/change/"), asked(root, MESSAGES)]
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
+    with psycopg.connect(conninfo()) as other:
+        other.execute("lock table pgqueue_message in access exclusive mode")
+        for address in addresses:
+            answer = root.client.get(address)
+            assert answer.status_code == 503, address
+            assert answer.json() == {"problem": "The query took longer than 5 seconds and was cancelled."}
 
 
 def test_an_open_page_tells_nothing_to_those_who_may_not_see_it(root: Visitor, client: Client) -> None:

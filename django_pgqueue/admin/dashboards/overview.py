@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import time
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import OperationalError
-from django.http import HttpResponseNotAllowed, HttpResponseRedirect, JsonResponse
+from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -18,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
-from django_pgqueue.admin.parts import audit_log, database, display, sidebar
+from django_pgqueue.admin.parts import audit_log, database, display, live, sidebar
 from django_pgqueue.admin.parts.database import alias, now, url
 from django_pgqueue.admin.parts.live import problem_of
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
@@ -254,13 +253,10 @@ class OverviewAdmin(ReadOnlyAdmin):
         if request.method != "GET":
             return HttpResponseNotAllowed(["GET"])
         self._check(request, "GET")
-        begun = time.monotonic()
-        try:
-            with database.about(request):
-                html = render_to_string("admin/django_pgqueue/overview/live.html", seen(request), request)
-        except (OperationalError, OutdatedQueue) as error:
-            return JsonResponse({"problem": problem_of(error)}, status=503)
-        return JsonResponse({"html": html, "took_ms": round((time.monotonic() - begun) * 1000)})
+        return live.told(
+            request,
+            lambda: {"html": render_to_string("admin/django_pgqueue/overview/live.html", seen(request), request)},
+        )
 
     def act_view(self, request: HttpRequest) -> HttpResponse:
         """Pauses or resumes a queue."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.options import IncorrectLookupParameters
@@ -11,6 +10,7 @@ from django.contrib.admin.templatetags.admin_list import items_for_result
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, OperationalError
 from django.http import HttpResponseRedirect, JsonResponse
+from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext
 from psycopg.errors import QueryCanceled
 
@@ -38,24 +38,17 @@ def response(admin: Any, request: HttpRequest) -> JsonResponse:
     """Returns the cells of the rows, null for those that are gone, as JSON.  It costs what the list costs."""
     if not admin.has_view_or_change_permission(request):
         raise PermissionDenied
-    begun = time.monotonic()
-    parameters = request.GET.copy()
-    keys = parameters.pop(PARAMETER)
-    request.GET = parameters  # type: ignore[assignment]
-    shown = [key for key in keys if key][: admin.list_per_page]
-    try:
-        with database.about(request):
-            found: CappedChangeList = admin.get_changelist_instance(request)
-            rows = as_they_are(found, shown)
-            told = {
-                "rows": [list(items_for_result(found, rows[key], None)) if key in rows else None for key in shown],
-                "fresh": fresh(found, shown),
-            }
-    except IncorrectLookupParameters as error:
-        return JsonResponse({"problem": str(error)}, status=400)
-    except (OperationalError, DataError, OutdatedQueue) as error:
-        return JsonResponse({"problem": problem_of(error)}, status=503)
-    return JsonResponse(told | {"took_ms": round((time.monotonic() - begun) * 1000)})
+    shown = [key for key in keys(request) if key][: admin.list_per_page]
+
+    def look() -> dict[str, Any]:
+        found: CappedChangeList = admin.get_changelist_instance(request)
+        rows = as_they_are(found, shown)
+        return {
+            "rows": [list(items_for_result(found, rows[key], None)) if key in rows else None for key in shown],
+            "fresh": fresh(found, shown),
+        }
+
+    return told(request, look)
 
 
 def page_url(request: HttpRequest) -> str:
@@ -67,17 +60,38 @@ def page_url(request: HttpRequest) -> str:
 
 def page(request: HttpRequest, answer: Callable[[], HttpResponse]) -> JsonResponse:
     """Returns the page as JSON or, when its row is gone, where the page leads.  It costs what the page costs."""
-    begun = time.monotonic()
+    keys(request)
+
+    def look() -> dict[str, Any]:
+        found = answer()
+        if isinstance(found, HttpResponseRedirect):
+            return {"gone": found.url}
+        if isinstance(found, SimpleTemplateResponse):
+            found.render()
+        return {"page": found.content.decode()}
+
+    return told(request, look)
+
+
+def keys(request: HttpRequest) -> list[str]:
+    """Takes what was asked for out of the request: the rest is what the list or the page knows."""
     parameters = request.GET.copy()
-    del parameters[PARAMETER]
+    found: list[str] = parameters.pop(PARAMETER)
     request.GET = parameters  # type: ignore[assignment]
-    found = answer()
-    if isinstance(found, HttpResponseRedirect):
-        return JsonResponse({"gone": found.url})
-    text = found.content.decode()
-    if found.status_code != HTTPStatus.OK:
-        return JsonResponse({"problem": text}, status=found.status_code)
-    return JsonResponse({"page": text, "took_ms": round((time.monotonic() - begun) * 1000)})
+    return found
+
+
+def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonResponse:
+    """Returns what a look finds, and how long it took; or a sentence about why it found nothing."""
+    begun = time.monotonic()
+    try:
+        with database.about(request):
+            found = look()
+    except IncorrectLookupParameters as error:
+        return JsonResponse({"problem": str(error)}, status=400)
+    except (OperationalError, DataError, OutdatedQueue) as error:
+        return JsonResponse({"problem": problem_of(error)}, status=503)
+    return JsonResponse(found | {"took_ms": round((time.monotonic() - begun) * 1000)})
 
 
 def as_they_are(found: CappedChangeList, shown: list[str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return super(ReadOnlyAdmin, self).changeform_view(request, object_id, form_url, context)
 
         if self.is_live_page and object_id is not None and live.asked(request):
-            return live.page(request, lambda: self.answered(request, answer))
+            return live.page(request, answer)
         return self.answered(request, answer)
 
     def refused(self, request: HttpRequest, object_id: str) -> HttpResponse | None:  # noqa: ARG002
