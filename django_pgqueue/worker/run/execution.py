@@ -24,7 +24,7 @@ from django_pgqueue.exceptions import (
     TaskTimeout,
     UnknownTask,
 )
-from django_pgqueue.functions import Error
+from django_pgqueue.functions import Error, running
 from django_pgqueue.logs import job
 from django_pgqueue.tasks import registry, retry, sensitive
 from django_pgqueue.tasks.context import PgQueueContext
@@ -129,11 +129,14 @@ class Execution:
 
     def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
-        with job(self.message):
+        token = running.set(self.message)  # what job() does, in a fifth of its time
+        try:
             if hide == redaction.is_redacting():
                 return self._run()
             with redaction.redacted(hide):
                 return self._run()
+        finally:
+            running.reset(token)
 
     def _run(self) -> EndedAttempt:
         try:
@@ -218,7 +221,8 @@ class Execution:
         if getattr(self.task, "atomic", False):
             return atomic.run_atomically(self)
         value = self.call()
-        self.tell_unasked()
+        if self.steps is not None:
+            self.tell_unasked()
         return self._succeeded(value)
 
     async def aattempt(self) -> Outcome:

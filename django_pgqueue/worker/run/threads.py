@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
@@ -176,7 +177,8 @@ class Threads:
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         slot.is_limited = self.slots.limits.begin_in(slot, execution)
-        context.run(own_scope)
+        if "sentry_sdk" in sys.modules:
+            context.run(own_scope)
         with forked_children_end_here:
             return context.run(execution.run)
 
