@@ -347,13 +347,21 @@ def test_an_open_message_keeps_what_somebody_writes(page: browser.Page) -> None:
     assert page.driver.execute_script("return document.activeElement.id") == "id_priority"
 
 
-def test_an_open_worker_shows_that_it_died(page: browser.Page) -> None:
+def test_an_open_worker_and_an_open_schedule_show_what_happened(page: browser.Page) -> None:
     sign_in("worker-web1-4711")
     page.open(f"{WORKERS}worker-web1-4711/change/")
     quick(page)
     page.shows("idle")
     sql("update pgqueue_worker set seen_at = now() - interval '5 min'")
     page.shows("not seen for 5 min")
+    by_hand("nightly", cron="0 9 * * mon")
+    page.open(url_of("nightly"))
+    quick(page)
+    page.shows("no run yet")
+    page.find("#id_queue").send_keys("-of-tonight")
+    control.pause_schedule("nightly")
+    page.shows("paused")
+    assert str(page.find("#id_queue").get_attribute("value")).endswith("-of-tonight")
 
 
 def test_an_open_list_stays_as_it_is_while_rows_are_selected(page: browser.Page) -> None:
@@ -465,7 +473,8 @@ def test_the_page_of_an_edit_follows_it_to_its_end(page: browser.Page) -> None:
         send(queue="bulk")
     edit = control.edit("cancel", control.Filter(queue="bulk"), by="Ada")
     page.open(f"{EDITS}{edit}/change/")
+    quick(page)
     page.shows("waits", "0 done", "queue bulk", "Ada")
     while functions.edit_step(connection) is not None:
         pass
-    page.shows("finished", "3 done")
+    page.shows("More has changed: show", "finished", "3 done")

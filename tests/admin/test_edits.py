@@ -120,11 +120,11 @@ class TestPage:
             send()
         asked = edit("cancel", Filter())
         functions.edit_step(connection, limit=2)
-        told = root.client.get(f"{EDITS}{asked}/live/").json()
-        assert 'value="50"' in told["html"]
-        assert "2 done" in told["html"]
-        assert root.client.get(f"{EDITS}999/live/").status_code == 404
-        assert visitor("view_message").client.get(f"{EDITS}{asked}/live/").status_code == 403
+        told = root.client.get(f"{EDITS}{asked}/change/?live=page").json()
+        assert 'value="50"' in told["page"]
+        assert "2 done" in told["page"]
+        assert "gone" in root.client.get(f"{EDITS}999/change/?live=page").json()
+        assert visitor("view_message").client.get(f"{EDITS}{asked}/change/?live=page").status_code == 403
 
     def test_the_list_names_what_matches_and_who_asked(self, root: Visitor) -> None:
         edit("postpone", Filter(queue="<b>"), run_at=functions.now(connection), by="<i>Ada")

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from django.contrib.auth import get_user_model
 
+from django_pgqueue import control
 from django_pgqueue.admin.message.admin import MessageAdmin
 from django_pgqueue.monitoring.overview import limits
 from tests.admin.test_edits import EDITS
@@ -117,10 +118,12 @@ def test_a_look_that_takes_too_long_says_so_and_calls_no_row_gone(
     root: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pk = send()
-    addresses = [asked(root, f"{MESSAGES}{pk}/change/"), asked(root, MESSAGES)]
+    edit = control.edit("cancel", control.Filter(), by="Ada")
+    pages = [MESSAGES, f"{MESSAGES}{pk}/change/", f"{EDITS}{edit}/change/"]
+    addresses = [asked(root, url) for url in pages]
     monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "50ms")
     with psycopg.connect(conninfo()) as other:
-        other.execute("lock table pgqueue_message in access exclusive mode")
+        other.execute("lock table pgqueue_message, pgqueue_edit in access exclusive mode")
         for address in addresses:
             answer = root.client.get(address)
             assert answer.status_code == 503, address

@@ -45,7 +45,7 @@ PAGES = [
     "message/{message}/history/",
     "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/edit/", "worker/",
     "worker/?live=worker-1", "worker/worker-1/change/",
-    "edit/", "edit/{edit}/change/", "edit/{edit}/live/",
+    "edit/", "edit/{edit}/change/", "edit/{edit}/change/?live=page",
     "reporthour/", "schedule/", "schedule/daily/change/", "queuestate/", "queuestate/going/change/",
     "channel/", "channel/acme/change/", "exchange/", "exchange/orders/change/?routing_key=x",
     "binding/", "binding/{binding}/change/",

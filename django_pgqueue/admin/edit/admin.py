@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import PermissionDenied
-from django.http import JsonResponse
-from django.template.loader import render_to_string
-from django.urls import path
 from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import control
 from django_pgqueue.admin.edit import ask_page, criteria
 from django_pgqueue.admin.parts import actions, audit_log, display
-from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import Edit
 from django_pgqueue.monitoring.overview.clamped import Moment
@@ -86,6 +81,11 @@ def result(edit: Edit) -> str:
     return ", ".join(shown) or gettext("{count} done").format(count=0)
 
 
+@admin.display(description=gettext_lazy("error"))
+def error(edit: Edit) -> str:
+    return edit.error or display.NOTHING
+
+
 @admin.display(description=gettext_lazy("asked by"))
 def asked_by(edit: Edit) -> SafeString | str:
     return display.shortened(edit.asked_by, 60)
@@ -113,12 +113,9 @@ def finished_at(edit: Edit) -> SafeString | str:
 
 @admin.register(Edit)
 class EditAdmin(ReadOnlyAdmin):
-    change_form_template = "admin/django_pgqueue/edit/change_form.html"
+    is_live_page = True
+    change_form_template = "admin/django_pgqueue/message/change_form.html"
     actions = ("stop", "resume")
-
-    def get_urls(self) -> list[Any]:
-        live = self.admin_site.admin_view(self.live)
-        return [path("<int:pk>/live/", live, name="django_pgqueue_edit_live"), *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:  # noqa: ARG002
         return ("id", action, matching, state, progress, result, asked_by, asked_at)
@@ -130,7 +127,8 @@ class EditAdmin(ReadOnlyAdmin):
         return found
 
     def get_fieldsets(self, request: HttpRequest, obj: Edit | None = None) -> Any:  # noqa: ARG002
-        return [(None, {"fields": [action, matching, asked_by, asked_at, stopped_by]})]
+        far = [state, progress, result, error]
+        return [(None, {"fields": [*far, action, matching, asked_by, asked_at, started_at, finished_at, stopped_by]})]
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         edit = context["original"]
@@ -140,27 +138,8 @@ class EditAdmin(ReadOnlyAdmin):
             if edit.stopped_at
             else {"action": "stop", "words": gettext("Stop")}
         )
-        context |= {
-            "buttons": [button] if is_open else [],
-            "checkbox": ACTION_CHECKBOX_NAME,
-            "live": _live(edit),
-            "live_url": url("edit_live", edit.pk) if edit.finished_at is None else "",
-        }
+        context |= {"buttons": [button] if is_open else [], "checkbox": ACTION_CHECKBOX_NAME}
         return super().render_change_form(request, context, *args, **kwargs)
-
-    def live(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Returns how far an edit is, as JSON: the page of an edit asks for it again and again."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-
-        def answer() -> HttpResponse:
-            began = time.monotonic()
-            edit = self.get_object(request, str(pk))
-            if edit is None:
-                return JsonResponse({"problem": gettext("This edit is gone.")}, status=404)
-            return JsonResponse({"html": _live(edit), "took_ms": round((time.monotonic() - began) * 1000)})
-
-        return self.answered(request, answer)
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
         return any(ask_page.may(request.user, one) for one in ask_page.PERMISSIONS)
@@ -190,15 +169,3 @@ class EditAdmin(ReadOnlyAdmin):
             text = text.format(done=words, ids=actions.listed(passed))
             self.message_user(request, text, messages.WARNING)
         return self.back(request)
-
-
-def _live(edit: Edit) -> str:
-    shown = {
-        "state": state(edit),
-        "progress": progress(edit),
-        "result": result(edit),
-        "error": edit.error,
-        "started": started_at(edit),
-        "finished": finished_at(edit),
-    }
-    return render_to_string("admin/django_pgqueue/edit/live.html", shown)
