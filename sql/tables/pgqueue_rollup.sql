@@ -24,7 +24,13 @@ create table pgqueue_rollup (
     constraint pgqueue_rollup_minutes_known check (minutes in (5, 60)),
     constraint pgqueue_rollup_times_of_calendar check (
         starts_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00'),
-    constraint pgqueue_rollup_names_short check (octet_length(queue) <= 255 and octet_length(task) <= 255)
+    constraint pgqueue_rollup_names_short check (octet_length(queue) <= 255 and octet_length(task) <= 255),
+    -- One row of another form would break every sum that it is part of.
+    constraint pgqueue_rollup_histograms_are_objects_of_counts check (
+        jsonb_typeof(wait_histogram) = 'object' and jsonb_typeof(run_histogram) = 'object'
+        and not jsonb_path_exists(jsonb_build_array(wait_histogram, run_histogram),
+            '$[*].keyvalue() ? (@.value.type() != "number" || @.value < 0 || @.value >= 1000000000000000
+                                || @.value.floor() != @.value || !(@.key like_regex "^-?[0-9]{1,4}$"))'))
 ) with (fillfactor = 70);
 
 create unique index pgqueue_rollup_key on pgqueue_rollup (minutes, starts_at, queue, coalesce(task, ''));

@@ -125,3 +125,32 @@ def test_a_step_that_says_something_else_is_refused(session: Session, row: str) 
         session.rows(f"""
             insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, name, kind, status)
             values (1, now(), now(), 1, 'one', {row})""")
+
+
+# pgqueue_rollup: rows that an admin writes by hand must not break the sums of others
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    ["[]", "null", "5", '{"7": "1"}', '{"7": 1.5}', '{"7": -1}', '{"7": 1e30}', '{"7": [1]}', '{"a": 1}', '{"": 1}'],
+)
+def test_a_histogram_that_nobody_could_add_up_is_refused(session: Session, histogram: str) -> None:
+    for column in ("wait_histogram", "run_histogram"):
+        session.rows("savepoint before")
+        with pytest.raises(psycopg.errors.CheckViolation, match="pgqueue_rollup_histograms_are_objects_of_counts"):
+            rolled_up(session, **{column: histogram})
+        session.rows("rollback to before")
+    rolled_up(session, wait_histogram='{"-142": 1, "7": 2}')
+
+
+def rolled_up(session: Session, **columns: str) -> None:
+    columns = {"wait_histogram": "{}", "run_histogram": "{}", **columns}
+    session.rows(
+        """
+        insert into pgqueue_rollup (
+            minutes, starts_at, queue, succeeded, deferred, retried, failed, cancelled, lost, messages,
+            message_attempts, wait_ms, run_ms, wait_histogram, run_histogram)
+        values (5, now(), 'mail', 1, 0, 0, 0, 0, 0, 1, 1, 0, 0, %(wait_histogram)s, %(run_histogram)s)
+        """,
+        columns,
+    )
