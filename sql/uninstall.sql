@@ -35,7 +35,7 @@ drop function if exists pgqueue_event_emit(text, jsonb);
 drop function if exists pgqueue_event_put(text, jsonb);
 drop function if exists pgqueue_event_arrive(text[], integer);
 drop function if exists pgqueue_message_suspend(bigint, integer, text, text, text, bigint, text, bigint[], text, jsonb, timestamptz, timestamptz);
-drop function if exists pgqueue_step_maintain(integer, integer);
+drop function if exists pgqueue_step_maintain(integer, integer, integer);
 drop function if exists pgqueue_step_enqueue(bigint, text, text);
 drop function if exists pgqueue_step_partition(date);
 drop function if exists pgqueue_step_result(bigint, timestamptz, text);

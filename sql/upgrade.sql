@@ -4937,8 +4937,11 @@ begin
     return true;
 end
 $$\;
-create or replace function pgqueue_step_maintain(p_days_ahead integer default 7, p_days_kept integer default null)
-returns integer
+create or replace function pgqueue_step_maintain(
+    p_days_ahead integer default 7,
+    p_days_kept integer default null,
+    p_lake_days integer default 7
+) returns integer
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
@@ -4950,7 +4953,8 @@ as $$
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
 -- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
 -- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
--- its queue may have been paused ever since.
+-- its queue may have been paused ever since.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
+-- lake gets the steps of a message with the attempt that ends it.
 -- One worker does this at a time; the others return 0.
 declare
     v_day date;
@@ -4960,9 +4964,12 @@ declare
     v_partition text;
     v_awaited text[] := '{}';
 begin
-    if p_days_ahead not between 0 and 366 or p_days_kept < 0 then
-        raise exception 'p_days_ahead is %, and p_days_kept is %', p_days_ahead, p_days_kept
+    if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
+        raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
             using errcode = 'invalid_parameter_value', hint = 'They must be numbers of days: 0 to 366 ahead, and 0 or more kept.';
+    end if;
+    if exists (select from pgqueue_lake) then
+        p_days_kept := p_days_kept + p_lake_days;
     end if;
     begin
         lock table only pgqueue_step in share update exclusive mode nowait;

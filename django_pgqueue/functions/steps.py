@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_pgqueue.functions.attempt import LAKE_DAYS
+
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Sequence
@@ -111,10 +113,10 @@ def step_enqueue(connection: Connection, message_id: int, step: str, *, version:
         return int(cursor.fetchone()[0])
 
 
-def step_maintain(connection: Connection, *, history_days: int | None = None) -> int:
+def step_maintain(connection: Connection, *, history_days: int | None = None, lake_days: int = LAKE_DAYS) -> int:
     """Makes and drops partitions of the steps, and deletes what belongs to ended messages.  Returns how many."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_step_maintain(p_days_kept => %s)", (history_days,))
+        cursor.execute("select pgqueue_step_maintain(p_days_kept => %s, p_lake_days => %s)", (history_days, lake_days))
         return int(cursor.fetchone()[0])
 
 

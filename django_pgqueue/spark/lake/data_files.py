@@ -63,13 +63,16 @@ def file_at(files: FileSystem, path: str) -> DataFile:
 
 
 def sum_of_ids(files: FileSystem, path: str) -> tuple[int, int]:
-    """Returns the number of a file's rows and the sum of their ids, read back.  A report has no ids."""
+    """Returns the number of a file's rows and the sum of their ids, read back.  A report has no ids, and a step or an
+    approval that of its message.
+    """
     rows = ids = 0
     with pq.ParquetFile(path, filesystem=files) as file:
         names = file.schema_arrow.names
-        for batch in file.iter_batches(columns=["id"] if "id" in names else names):
+        known = next((name for name in ("id", "message_id") if name in names), None)
+        for batch in file.iter_batches(columns=names if known is None else [known]):
             rows += batch.num_rows
-            ids += total(batch.column("id")) if "id" in names else 0
+            ids += 0 if known is None else total(batch.column(known))
     return rows, ids
 
 

@@ -6,7 +6,7 @@ from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.lake.errors import LakeError
 
 try:
-    from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+    from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, RemoveAction
 except ImportError as missing:
@@ -19,6 +19,7 @@ __all__ = [
     "CommitProperties",
     "DeltaError",
     "DeltaTable",
+    "QueryBuilder",
     "RemoveAction",
     "Schema",
     "Transaction",

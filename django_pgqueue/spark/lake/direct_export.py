@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from django_pgqueue.spark.errors import NOT_STARTED, SparkQueueError, reason
 from django_pgqueue.spark.lake.data_files import Counted, seen
 from django_pgqueue.spark.lake.open_files import OpenFiles, Written
+from django_pgqueue.spark.lake.schema import DAY_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 
 def fill(lake: Lake, reader: PgQueueReader) -> list[Counted]:
-    """Writes the rows of a reader into the folder of the attempts.  No reader sees the files before a commit."""
-    task = Task(reader=reader, place=lake.place / "attempts")
+    """Writes the rows of a reader into the folder of its table.  No reader sees the files before a commit."""
+    table = reader.options.table
+    task = Task(reader=reader, place=lake.place / table)
     parts = reader.partitions()
     try:
         # Only the files that tasks return count: those of a killed task, or of one that ran twice, are deleted later.
@@ -32,7 +34,7 @@ def fill(lake: Lake, reader: PgQueueReader) -> list[Counted]:
         if NOT_STARTED not in str(error) and (words := reason(error)) is not None:
             raise SparkQueueError(words) from error
         raise
-    return [seen(lake, "attempts", file) for file in written]
+    return [seen(lake, table, file) for file in written]
 
 
 @dataclass(kw_only=True)
@@ -43,7 +45,7 @@ class Task:
     place: Place
 
     def __call__(self, part: Slice) -> Iterator[Written]:
-        files = OpenFiles(place=self.place, time="finished_at")
+        files = OpenFiles(place=self.place, time=DAY_OF[self.reader.options.table])
         for batch in self.reader.read(part):
             files.add(batch)
         yield from files.close()

@@ -26,6 +26,11 @@ SPARE = ("unique_key", "error_message", "traceback", "result", "content", "heade
 """Columns that a lake and its reports can do without."""
 NEEDED = tuple(name for name in ALL if name not in SPARE)
 MASKABLE = ("channel", "task", "worker", "error_class", *SPARE)
+LIKE = {
+    "steps": {"error": "error_message", "result": "result"},
+    "approvals": {"decided_by": "content", "comment": "content", "details": "content"},
+}
+"""Columns of other tables that the lake has as it has this column of the attempts.  It has all others."""
 COLUMNS, MASKED, KEY_ID = "pgqueue.columns", "pgqueue.masked", "pgqueue.key_id"
 
 
@@ -89,12 +94,15 @@ class KeptColumns:
         }
         return {name: value for name, value in every.items() if value}  # Delta refuses empty ones
 
-    def options(self) -> dict[str, str]:
+    def options(self, table: str = "attempts") -> dict[str, str]:
         """Returns the options of a read of these columns."""
-        return {"columns": ",".join(self.names), "mask": ",".join(self.masked)}
+        names = self.schema(table).fieldNames()
+        masked = [name for name in names if _like(table, name) in self.masked]
+        return {"table": table, "columns": ",".join(names), "mask": ",".join(masked)}
 
-    def schema(self) -> StructType:
-        return schemas.chosen("attempts", self.names)
+    def schema(self, table: str = "attempts") -> StructType:
+        every = schemas.TABLES[table].fieldNames()
+        return schemas.chosen(table, [name for name in every if _like(table, name) in {None, *self.names}])
 
     def require(self, names: Sequence[str], purpose: str) -> None:
         """Raises an error if one of the columns is not here, or is only a mask."""
@@ -108,3 +116,7 @@ class KeptColumns:
         absent = [name for name in ALL if name not in self.names]
         words = f"all columns but {', '.join(absent)}" if absent else "all columns"
         return f"{words}, with masks in {', '.join(self.masked)}" if self.masked else words
+
+
+def _like(table: str, name: str) -> str | None:
+    return name if table == "attempts" else LIKE[table].get(name)

@@ -1,4 +1,4 @@
-"""A lake: a folder with a Delta table for the attempts, and one for each table of the report.
+"""A lake: a folder with Delta tables for the attempts, for what durable tasks did, and for the report.
 
 A run first writes its data files, under names that no other run uses.  Then one commit adds them to the table and moves
 the position.  Two runs that began at the same position cannot both commit, and a killed run leaves only files that no
@@ -29,14 +29,14 @@ from django_pgqueue.spark.lake.delta import (
 )
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, OldLake
 from django_pgqueue.spark.lake.place import Place
-from django_pgqueue.spark.lake.schema import SCHEMAS
+from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 from django_pgqueue.spark.schema import arrow
 from django_pgqueue.spark.session import check_here
 
 if TYPE_CHECKING:
     import datetime as dt
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -169,7 +169,7 @@ class Lake:
 
     def version(self, number: int | None = None) -> Version:
         """Returns the current version, or an older one whose files still exist."""
-        table = self._opened("attempts", number)
+        table = self.opened("attempts", number)
         settings = table.metadata().configuration
         if "pgqueue.lake_id" not in settings:
             message = f"{self.root} has a Delta table that django_pgqueue did not make. Name another folder."
@@ -184,48 +184,73 @@ class Lake:
 
     def table(self, name: str, number: int | None = None) -> DeltaTable | None:
         """Returns a table as it is now; None: there is none yet."""
-        return self._opened(name, number) if self.has(name) else None
+        return self.opened(name, number) if self.has(name) else None
 
-    def _opened(self, name: str, number: int | None = None) -> DeltaTable:
+    def opened(self, name: str, number: int | None = None) -> DeltaTable:
         place = self.place / name
         return DeltaTable(place.url, version=number, storage_options=dict(place.options))
 
-    def widen(self, schema: StructType) -> None:
-        """Adds the columns to the table of attempts that a later release has brought.  Older files have no values."""
-        version = self.version()
-        known = {field.name for field in version.table.schema().fields}
+    def position(self, table: str) -> int:
+        """Returns how far a table has followed its database; 0: it has not begun."""
+        found = self.table(table)
+        return 0 if found is None else found.transaction_version(position_id(self.version().source)) or 0
+
+    def widen(self, name: str, schema: StructType) -> None:
+        """Adds the columns to a table that a later release has brought.  Older files have no values.  Makes the table,
+        if there is none.
+        """
+        place = self.place / name
+        if not self.has(name):
+            create(place, schema)
+            place.sync_log(0)
+        table = self.opened(name)
+        known = {field.name for field in table.schema().fields}
         new = [field for field in Schema.from_arrow(with_date(schema)).fields if field.name not in known]
         if new:
+            before = table.version()
             try:
-                version.table.alter.add_columns(new)
+                table.alter.add_columns(new)
             except CommitFailedError as error:
                 raise LakeConflict(self._busy()) from error
-            (self.place / "attempts").sync_log(version.number + 1)
+            place.sync_log(before + 1)
 
     def _busy(self) -> str:
         return f"Other processes have written {self.root} in the meantime. Nothing was written: run the command again."
 
     def advance(
-        self, start: int, end: int, files: Iterable[DataFile], *, missed: int, run: Mapping[str, object]
+        self,
+        start: int,
+        end: int,
+        files: Iterable[DataFile],
+        *,
+        run: Mapping[str, object],
+        missed: int = 0,
+        name: str = "attempts",
     ) -> bool:
-        """Adds the files of the transactions from ``start`` until before ``end``, and moves the position.
+        """Adds the files of the transactions from ``start`` until before ``end``, and moves the table's position.
 
         Returns False if another run has been there: then nothing of this one is visible.
         """
-        added = list(files)
+        added = [file.add() for file in files]
         for _ in range(ATTEMPTS_AT_A_COMMIT):
             current = self.version()
+            table, mark = current.table if name == "attempts" else self.opened(name), position_id(current.source)
             # Two commits from one version exclude each other.  From a later version only this comparison knows.
-            if current.position != start:
+            if (table.transaction_version(mark) or 0) != start:
                 return False
-            marks = [Transaction(position_id(current.source), end)]
+            marks = [Transaction(mark, end)]
             marks += [Transaction(MISSED, missed)] if missed > current.missed else []
-            if self._committed("attempts", current.table, [file.add() for file in added], marks, run):
+            if self._committed(name, table, added, marks, run):
                 return True
         raise LakeConflict(self._busy())
 
     def adopt(self, version: Version, source: str, position: int) -> None:
         """Goes on with another database, at this position."""
+        for name in HISTORY[1:]:
+            if (table := self.table(name)) is not None:
+                marks = [Transaction(position_id(source), position)]
+                if not self._committed(name, table, [], marks, {"written_by": "adopt"}):
+                    raise LakeConflict(self._busy())
         try:
             version.table.alter.set_table_properties(
                 {"pgqueue.source": source},
@@ -243,7 +268,7 @@ class Lake:
         added = [file.add() for file in files]
         create(self.place / name, SCHEMAS[name])
         for _ in range(ATTEMPTS_AT_A_COMMIT):
-            table = self._opened(name)
+            table = self.opened(name)
             old = files_of(table, since, until)
             gone = [
                 RemoveAction(file.path, True, int(time.time() * 1000), file.bytes, {"date": file.date.isoformat()})
@@ -258,7 +283,7 @@ class Lake:
         self,
         name: str,
         table: DeltaTable,
-        actions: list[AddAction | RemoveAction],
+        actions: Sequence[AddAction | RemoveAction],
         marks: list[Transaction],
         run: Mapping[str, object],
     ) -> bool:
@@ -266,7 +291,7 @@ class Lake:
         place.sync(*(action.path for action in actions if isinstance(action, AddAction)))
         try:
             table.create_write_transaction(
-                actions,
+                list(actions),
                 "append",
                 table.schema(),
                 ["date"],

@@ -28,7 +28,7 @@ REPEATED = ("status", "queue", "channel", "task", "worker", "error_class", "erro
 
 
 class FileGroup(NamedTuple):
-    """A day and a queue, whose rows have files of their own."""
+    """A day and a queue, whose rows have files of their own.  Steps have no queue."""
 
     day: int
     queue: str
@@ -119,7 +119,8 @@ class OpenFiles:
 def grouped(batch: pa.RecordBatch, time: str) -> Iterator[tuple[FileGroup, pa.RecordBatch]]:
     """Yields the rows of each day and queue, in their original order."""
     days = pc.floor_temporal(batch.column(time), unit="day").cast(pa.date32()).cast(pa.int32())
-    keys = pa.RecordBatch.from_arrays([days, batch.column("queue")], ["day", "queue"])
+    queues = batch.column("queue") if "queue" in batch.schema.names else pa.repeat("", batch.num_rows)
+    keys = pa.RecordBatch.from_arrays([days, queues], ["day", "queue"])
     found = pa.Table.from_batches([keys]).group_by(["day", "queue"]).aggregate([([], "count_all")])
     groups = sorted((row["day"], row["queue"], row["count_all"]) for row in found.to_pylist())
     if len(groups) > 1:

@@ -15,7 +15,7 @@ from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.lake import Lake, files_of
 from django_pgqueue.spark.lake.place import Place
-from django_pgqueue.spark.lake.schema import SCHEMAS
+from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 from django_pgqueue.spark.schema import arrow
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_lake(
 ) -> DataFrame:
     """Returns a table at a version, whatever other runs write meanwhile.
 
-    ``since`` and ``until`` are days (UTC, both inclusive) of ``finished_at``, or of ``hour`` in reports: files of other
+    ``since`` and ``until`` are days (UTC, both inclusive) of ``finished_at``, ``asked_at`` or ``hour``: files of other
     days are not even opened.  Without ``columns`` all are there: Spark leaves those out that nobody asks for in a
     folder, and in an object store only ``columns`` does.
     """
@@ -53,7 +53,7 @@ def read_lake(
 
 
 def read_files(lake: Lake, table: str, files: Iterable[DataFile], columns: Sequence[str] = ()) -> DataFrame:
-    schema = KeptColumns.of(lake.version()).schema() if table == "attempts" else SCHEMAS[table]
+    schema = KeptColumns.of(lake.version()).schema(table) if table in HISTORY else SCHEMAS[table]
     if unknown := [name for name in columns if name not in schema.names]:
         message = f"The table {table} of this lake has no column {unknown[0]!r}. It has {', '.join(schema.names)}."
         raise LakeError(message)

@@ -14,9 +14,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from django_pgqueue.spark.schema import ATTEMPTS
+from django_pgqueue.spark.schema import APPROVALS, ATTEMPTS, STEPS
 
-__all__ = ["ATTEMPTS", "HISTOGRAM", "REPORT_ERROR", "REPORT_HOUR", "REPORT_QUEUE", "SCHEMAS"]
+__all__ = ["ATTEMPTS", "DAY_OF", "HISTOGRAM", "HISTORY", "REPORT_ERROR", "REPORT_HOUR", "REPORT_QUEUE", "SCHEMAS"]
 
 HISTOGRAM = MapType(IntegerType(), LongType())
 
@@ -66,8 +66,13 @@ REPORT_ERROR = table(
     example=(StringType(), True),
 )
 
+DAY_OF = {"attempts": "finished_at", "steps": "finished_at", "approvals": "asked_at"}
+"""The tables that exports write, and the time whose day a row belongs to."""
+HISTORY = tuple(DAY_OF)
 SCHEMAS = {
     "attempts": ATTEMPTS,
+    "steps": STEPS,
+    "approvals": APPROVALS,
     "report_hour": REPORT_HOUR,
     "report_queue": REPORT_QUEUE,
     "report_error": REPORT_ERROR,

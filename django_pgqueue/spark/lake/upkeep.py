@@ -6,11 +6,17 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django_pgqueue.spark.lake.delta import CommitFailedError, DeltaError
+import pyarrow as pa
+
+from django_pgqueue.spark.lake.delta import CommitFailedError, DeltaError, QueryBuilder
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
-from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT
+from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
+from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from django_pgqueue.spark.lake.delta import DeltaTable
     from django_pgqueue.spark.lake.lake import Lake
 
 SMALL_BYTES = 64 * 1024 * 1024
@@ -21,46 +27,83 @@ KEPT_HOURS = 168
 
 def compact(lake: Lake, *, most: int = FILES_OF_A_DAY) -> int:
     """Merges the small files of each day that has more than ``most`` of them.  Returns how many it replaced."""
-    version = lake.version()
-    small = Counter(file.date for file in version.files() if file.bytes < SMALL_BYTES)
+    return sum(_compacted(lake, name, most) for name in HISTORY)
+
+
+def _compacted(lake: Lake, name: str, most: int) -> int:
+    table = lake.table(name)
+    small = Counter(file.date for file in files_of(table) if file.bytes < SMALL_BYTES) if table else {}
     days = sorted(day.isoformat() for day, files in small.items() if files > most)
-    if not days:
+    if table is None or not days:
         return 0
+    before = table.version()
     try:
-        done = version.table.optimize.compact([("date", "in", days)], target_size=2 * SMALL_BYTES)
+        done = table.optimize.compact([("date", "in", days)], target_size=2 * SMALL_BYTES)
     except CommitFailedError:
         return 0  # rows were deleted meanwhile; the next run looks again
-    place = lake.place / "attempts"
-    place.sync(*(file.path for file in lake.version().files() if file.date.isoformat() in days))
-    place.sync_log(version.number + 1)
+    _sync(lake, name, before, days)
     return int(done["numFilesRemoved"])
+
+
+def _sync(lake: Lake, name: str, before: int, days: Sequence[str] | None = None) -> None:
+    """Makes durable what deltalake has written since a version."""
+    place, table = lake.place / name, lake.table(name)
+    files = files_of(table) if table else []
+    place.sync(*(file.path for file in files if days is None or file.date.isoformat() in days))
+    place.sync_log(before + 1)
 
 
 def vacuum(lake: Lake, *, kept_hours: int = KEPT_HOURS) -> int:
     """Deletes old files that no commit of this time names.  Returns how many."""
-    table = lake.version().table
-    clear = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
-    # A vacuum that deletes nothing makes two commits too.
-    return len(clear(dry_run=False)) if clear(dry_run=True) else 0
+    deleted = 0
+    for name in SCHEMAS:
+        if (table := lake.table(name)) is not None:
+            clear = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
+            # A vacuum that deletes nothing makes two commits too.
+            deleted += len(clear(dry_run=False)) if clear(dry_run=True) else 0
+    return deleted
 
 
 def erase(lake: Lake, condition: str) -> int:
-    """Deletes the rows that fulfil a condition in SQL, then the files that had them.  Older versions are gone too."""
-    for attempt in range(ATTEMPTS_AT_A_COMMIT):
-        version = lake.version()
+    """Deletes the attempts that fulfil a condition in SQL, and before them the steps and approvals of their messages;
+    then the files that had them.  Older versions are gone too.
+    """
+    attempts = lake.version().table
+    try:
+        query = f"select distinct message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
+        ids = pa.table(QueryBuilder().register("attempts", attempts).execute(query))
+    except DeltaError as error:
+        message = f"The condition {condition!r} cannot be used: {error}"
+        raise LakeError(message) from error
+    for name in HISTORY[1:]:
+        erase_messages(lake, name, ids)
+    return _erased(lake, "attempts", lambda table: int(table.delete(condition)["num_deleted_rows"]))
+
+
+def erase_messages(lake: Lake, name: str, ids: pa.Table) -> int:
+    """Deletes the rows of messages, whose ids are the column ``message_id``."""
+    if not ids.num_rows or not lake.has(name):
+        return 0
+    same = "kept.message_id = gone.message_id"
+
+    def delete(table: DeltaTable) -> int:
+        merging = table.merge(ids, same, source_alias="gone", target_alias="kept").when_matched_delete()
+        return int(merging.execute()["num_target_rows_deleted"])
+
+    return _erased(lake, name, delete)
+
+
+def _erased(lake: Lake, name: str, delete: Callable[[DeltaTable], int]) -> int:
+    for _ in range(ATTEMPTS_AT_A_COMMIT):
+        table = lake.opened(name)
+        before = table.version()
         try:
-            done = version.table.delete(condition)
-            break
-        except CommitFailedError as error:  # an export has come first
-            if attempt + 1 == ATTEMPTS_AT_A_COMMIT:
-                message = f"Other processes have written {lake.root} all the time. Nothing was erased: run it again."
-                raise LakeConflict(message) from error
-        except DeltaError as error:
-            message = f"The condition {condition!r} cannot be used: {error}"
-            raise LakeError(message) from error
-    place = lake.place / "attempts"
-    place.sync(*(file.path for file in lake.version().files()))
-    place.sync_log(version.number + 1)
-    # Not in full: files without a commit may belong to a run that goes on.
-    lake.version().table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    return int(done["num_deleted_rows"])
+            rows = delete(table)
+        except CommitFailedError:  # an export has come first
+            continue
+        _sync(lake, name, before)
+        # Not in full: files without a commit may belong to a run that goes on.
+        lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
+        return rows
+    message = f"Other processes have written {lake.root} all the time. Not all was erased: run it again."
+    raise LakeConflict(message)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
-from django_pgqueue.spark.lake import Lake, LakeError
+from django_pgqueue.spark.lake import Lake, LakeError, read_lake
 from django_pgqueue.spark.lake.reading import read_files
+from django_pgqueue.spark.lake.schema import HISTORY
+from django_pgqueue.spark.lake.upkeep import erase_messages
 from django_pgqueue.spark.pipeline.export import check as check_options
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from django_pgqueue.spark.lake import Version
     from django_pgqueue.spark.pipeline.progress import Progress
 
 COLUMNS = ("id", "message_id", "finished_at")
@@ -73,6 +77,8 @@ def adopt(
                 "before the restore as old (set their transaction_id to 0 in pgqueue_attempt), then run this again."
             )
             raise LakeError(message)
+        for table in HISTORY[1:]:
+            erase_messages(lake, table, unended(lake, table, before))
         lake.adopt(before, origin.identity(), position)
     return found
 
@@ -93,6 +99,13 @@ def overlap(history: DataFrame, attempts: DataFrame) -> Overlap:
         .collect()[0]
     )
     return Overlap(**row.asDict())
+
+
+def unended(lake: Lake, table: str, version: Version) -> pa.Table:
+    """Returns the messages of a killed run, which had added their steps and not their attempts."""
+    ended = read_files(lake, "attempts", version.files(), ["message_id", "final"]).where("final")
+    rows = read_lake(lake.spark, lake.root, table, columns=["message_id"]).join(ended, "message_id", "left_anti")
+    return pa.table({"message_id": pa.array([row[0] for row in rows.distinct().collect()], pa.int64())})
 
 
 def check(found: Overlap) -> None:

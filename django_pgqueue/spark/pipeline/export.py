@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.source_database import Origin
 
 MAX_STARTS = 3
+BETWEEN = "transaction_id >= {start} and transaction_id < {end}"
+ENDED = f"message_id in (select message_id from pgqueue_attempt where final and {BETWEEN})"  # noqa: S608
+OF_ENDED = {"steps": ENDED, "approvals": f"decided_at is not null and {ENDED}"}
+"""Rows of messages whose last attempt is among those of some transactions.  Nobody can decide what is still open."""
 USABLE = frozenset(
     {
         *("credentials", "replica_variable", "url", "url_variable"),
@@ -127,7 +131,7 @@ class Run:
         version = lake.version()
         origin.next_position(version)
         self.columns = KeptColumns.decided(version, parsed)
-        lake.widen(self.columns.schema())
+        lake.widen("attempts", self.columns.schema())
         self._notice(version, self.known.begin(version.position))
 
     def next_end(self) -> int:
@@ -143,20 +147,49 @@ class Run:
         start = self.lake.version().position
         if end < start:
             return []
-        cut = {**self.options, **self.columns.options(), "fromTransaction": str(start), "toTransaction": str(end)}
+        for table in OF_ENDED:
+            self._add_of_ended(table, start, end)
         self.progress.step("reading the history")
-        reader = PgQueueReader(PipelineOptions.of(cut), self.columns.schema())
-        counted = patiently(lambda: fill(self.lake, reader), self.progress)
-        verify(self.origin, counted, start, end)
+        cut = {"fromTransaction": str(start), "toTransaction": str(end)}
+        files = self._written("attempts", cut, BETWEEN.format(start=start, end=end))
         self.progress.step("making it visible")
-        files = [file for file, _ in counted]
         missed = self.missed.attempts if self.missed else 0
-        run = {"written_by": self.written_by, "from_transaction": start, "to_transaction": end}
-        if not self.lake.advance(start, end, files, missed=missed, run=run):
+        if not self.lake.advance(start, end, files, missed=missed, run=self._about(start, end)):
             self.progress.say("another run has added these attempts; going on after it")
             return []
         self._notice(self.lake.version(), self.known.move(end))
         return files
+
+    def _add_of_ended(self, table: str, position: int, end: int) -> None:
+        """Adds the rows of messages that have ended before ``end``.  Nothing adds to them or changes them any more.
+
+        They come before the attempts: a run that is killed in between leaves this table ahead of them, and the next one
+        goes on there.
+        """
+        while self.origin.has(table):
+            seen = self.lake.position(table)
+            # Where there are no such rows, only the attempts have moved.
+            if (start := max(seen, position) if seen else 0) >= end:
+                return
+            condition = OF_ENDED[table].format(start=start, end=end)
+            if seen and not self.origin.count(table, condition)[0]:
+                return
+            self.progress.step(f"reading {table}")
+            self.lake.widen(table, self.columns.schema(table))
+            files = self._written(table, {"where": condition}, condition)
+            if self.lake.advance(seen, end, files, name=table, run=self._about(start, end)):
+                return
+
+    def _written(self, table: str, cut: Mapping[str, str], condition: str) -> list[DataFile]:
+        """Writes rows into files that no commit names yet, if PostgreSQL counts the same rows by the condition."""
+        options = {**self.options, **self.columns.options(table), **cut}
+        reader = PgQueueReader(PipelineOptions.of(options), self.columns.schema(table))
+        counted = patiently(lambda: fill(self.lake, reader), self.progress)
+        verify(self.origin, table, counted, condition)
+        return [file for file, _ in counted]
+
+    def _about(self, start: int, end: int) -> dict[str, object]:
+        return {"written_by": self.written_by, "from_transaction": start, "to_transaction": end}
 
     def tell_what_holds_back(self) -> None:
         """Names the transaction that nothing comes past: once, as long as it is the same."""
@@ -205,13 +238,13 @@ def gap(missed: Missed, attempts: int) -> str:
     )
 
 
-def verify(origin: Origin, files: list[Counted], start: int, end: int) -> None:
+def verify(origin: Origin, table: str, files: list[Counted], condition: str) -> None:
     """Checks that the files have the rows of the table: PostgreSQL counts them, not the code that wrote the files."""
-    rows, ids = origin.count(start, end)
+    rows, ids = origin.count(table, condition)
     if (rows, ids) != (sum(file.rows for file, _ in files), sum(ids for _, ids in files)):
         message = (
-            f"The files have {sum(file.rows for file, _ in files)} rows, the history {rows} between transactions "
-            f"{start} and {end}, or different ones. Nothing was made visible. Check whether partitions were dropped in "
-            "the meantime, and run the export again."
+            f"The files have {sum(file.rows for file, _ in files)} rows of {table}, PostgreSQL {rows}, or different "
+            f"ones ({condition}). Nothing was made visible. Check whether partitions were dropped in the meantime, and "
+            "run the export again."
         )
         raise LakeError(message)

@@ -12,6 +12,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.schema import SQL_NAMES
 from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.snapshot import BY_INDEX
 
@@ -73,13 +74,17 @@ class Origin:
             raise HistoryReplaced(message)
         return horizon
 
-    def count(self, start: int, end: int) -> tuple[int, int]:
-        """Returns how many attempts the transactions from start until before end wrote, and the sum of their ids."""
-        found = self.connection.execute(
-            "select count(*), coalesce(sum(id), 0) from pgqueue_attempt "
-            "where transaction_id >= %s and transaction_id < %s",
-            (start, end),
-        ).fetchone()
+    def has(self, table: str) -> bool:
+        """Whether the database has rows of this table.  An earlier release may not have the table."""
+        return bool(self._value(f"select to_regclass('{SQL_NAMES[table]}') is not null")) and bool(
+            self._value(f"select exists (select from {SQL_NAMES[table]})")  # noqa: S608 -- names of this package
+        )
+
+    def count(self, table: str, condition: str) -> tuple[int, int]:
+        """Returns how many rows of a table fulfil a condition, and the sum of their ids, or of those of messages."""
+        column = "id" if table == "attempts" else "message_id"
+        query = f"select count(*), coalesce(sum({column}), 0) from {SQL_NAMES[table]} where {condition}"  # noqa: S608
+        found = self.connection.execute(query.encode()).fetchone()
         return (int(found[0]), int(found[1])) if found else (0, 0)
 
     def unread(self, position: int) -> tuple[int, float]:

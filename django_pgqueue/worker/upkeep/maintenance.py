@@ -112,7 +112,8 @@ class Maintenance:
         )
 
     def _durable(self, connection: psycopg.Connection[Any]) -> None:
-        self.has_more = functions.step_maintain(connection, history_days=self.history_days) > 0
+        changed = functions.step_maintain(connection, history_days=self.history_days, lake_days=self.lake_days)
+        self.has_more = changed > 0
 
     def _slots(self, connection: psycopg.Connection[Any]) -> None:
         functions.schedule_prune(connection)

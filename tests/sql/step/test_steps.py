@@ -154,6 +154,11 @@ def test_retention_drops_the_steps_of_ended_messages_and_keeps_those_of_others(i
             session.value("pgqueue_message_fail", **token(held))
     session.value("pgqueue_step_maintain", days_ahead=0)
     session.set_clock(NOON + 5 * DAY_MS)
+    session.call("pgqueue_lake_move", id="lake", location="/lake", position=0)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    assert sorted(session.column("select name from pgqueue_step")) == ["ended", "runs"], "a lake may need them"
+    session.value("pgqueue_lake_forget", lake="lake")
     while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
         pass
     [row] = session.rows(
