@@ -231,27 +231,36 @@ def count_edit(
 
 def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditState:
     """Returns how far an edit is."""
-    found = functions.edit_state(_connection(database), edit_id)
+    found = functions.edit_state(_connection(database), _edit_id(edit_id))
     if found is None:
-        message = f"There is no edit {edit_id}. An edit is deleted a year after its end."
-        raise InvalidEdit(message)
+        raise _unknown_edit(edit_id)
     return found
 
 
 def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = None) -> bool:
     """Stops an edit: what it has done stays done.  False: it has ended, or was stopped before."""
-    return functions.edit_stop(_connection(database), edit_id, by=by and by[:63])
+    return functions.edit_stop(_connection(database), _edit_id(edit_id), by=by and by[:63])
 
 
 def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
     """Lets a stopped edit go on where it stood.  False: it has ended, or was not stopped."""
-    return functions.edit_resume(_connection(database), edit_id)
+    return functions.edit_resume(_connection(database), _edit_id(edit_id))
 
 
 def _message_id(result: AnyTaskResult | str | int) -> int | None:
     from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
     return results.message_id_of(result if isinstance(result, (str, int)) else result.id)
+
+
+def _edit_id(given: Any) -> int:
+    if type(given) is not int or not 0 < given < 2**63:
+        raise _unknown_edit(given)
+    return given
+
+
+def _unknown_edit(edit_id: Any) -> InvalidEdit:
+    return InvalidEdit(f"There is no edit {quote(edit_id)}. An edit is deleted a year after its end.")
 
 
 def _milliseconds(interval: float | dt.timedelta) -> int:

@@ -38,6 +38,10 @@ def qedit(*arguments: str) -> list[str]:
     return output.getvalue().splitlines()
 
 
+def interrupt(_seconds: float) -> None:
+    raise KeyboardInterrupt
+
+
 class TestControl:
     def test_an_edit_is_counted_asked_for_and_done(self) -> None:
         for queue in ("bulk", "bulk", "mail"):
@@ -128,11 +132,27 @@ class TestCommand:
             (["--postpone", "soon"], "neither an ISO 8601 time nor a duration"),
             (["--cancel", "--status", "failed"], "status must be one of"),
             (["--show", "999"], "There is no edit 999"),
+            (["--stop", "9" * 20], "There is no edit 9999"),
+            (["--cancel", "--argument", "null"], "--argument null is no value to look for"),
+            (["--cancel", "--created-until", ""], "created_until '' is neither an ISO 8601 time nor a duration"),
+            (["--postpone", "P999999999D"], "neither an ISO 8601 time nor a duration"),
+            (["--move", ""], "'' cannot be the name of a queue"),
+            (["--prioritise", "101"], "priority must be a whole number from -100 to 100"),
         ],
     )
     def test_what_it_cannot_do_is_an_error(self, arguments: list[str], says: str) -> None:
         with pytest.raises(CommandError, match=says):
             qedit(*arguments)
+
+    def test_a_user_without_a_name_and_one_who_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("os.getuid", lambda: 54_321)  # a container may run as a number that has no name
+        monkeypatch.setattr("time.sleep", interrupt)
+        asked, goes_on = qedit("--cancel", "--yes")[1:]
+        number = int(asked.split()[1].rstrip(":"))
+        assert edit_state(number).asked_by == "user 54321 (qedit)"
+        assert goes_on == f"Edit {number} goes on. --stop {number} stops it."
 
 
 @pytest.mark.slow

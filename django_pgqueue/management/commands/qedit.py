@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import getpass
 import json
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,9 @@ from django.utils.dateparse import parse_datetime, parse_duration
 from django_pgqueue import control
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
-from django_pgqueue.values.edit_filter import Filter
+from django_pgqueue.management.terminal.text import person
+from django_pgqueue.values.edit_filter import Filter, parameters
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -90,27 +91,30 @@ class Command(BaseCommand):
         if not options["yes"]:
             self.stdout.write("Nothing was changed: --yes does it.")
             return
-        edit = control.edit(action, which, **how, by=f"{getpass.getuser()} (qedit)", database=database)
+        edit = control.edit(action, which, **how, by=f"{person()} (qedit)", database=database)
         self.stdout.write(
             f"Edit {edit}: {action.replace('_', ' ')}. Workers do it; --show {edit} tells how far they are."
         )
-        while not options["no_wait"]:
-            state = control.edit_state(edit, database=database)
-            if state.finished_at or state.stopped_at:
-                self.stdout.write(told(state))
-                return
-            time.sleep(LOOK_SECONDS)
+        if not options["no_wait"]:
+            self._wait(edit, database)
+
+    def _wait(self, edit: int, database: str) -> None:
+        try:
+            while not ((state := control.edit_state(edit, database=database)).finished_at or state.stopped_at):
+                time.sleep(LOOK_SECONDS)
+        except KeyboardInterrupt:
+            self.stdout.write(f"Edit {edit} goes on. --stop {edit} stops it.")
+        else:
+            self.stdout.write(told(state))
 
 
 def asked(options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the action and its parameter."""
-    if options["postpone"] is not None:
-        return "postpone", {"run_at": moment(options["postpone"], "--postpone")}
-    if options["move"] is not None:
-        return "move", {"queue": options["move"]}
-    if options["prioritise"] is not None:
-        return "prioritise", {"priority": options["prioritise"]}
-    return options["action"], {}
+    """Returns the action and its parameter, which is checked before anything is counted."""
+    action: str = next((name for name in ("postpone", "move", "prioritise") if options[name] is not None), "")
+    queue = None if options["move"] is None else name_of("queue", options["move"])
+    how = {"run_at": moment(options["postpone"], "--postpone"), "queue": queue, "priority": options["prioritise"]}
+    parameters(action or options["action"], **how)
+    return action or options["action"], how
 
 
 def moment(text: str | None, name: str) -> dt.datetime | None:
@@ -118,15 +122,15 @@ def moment(text: str | None, name: str) -> dt.datetime | None:
     if text is None:
         return None
     try:
-        found, span = parse_datetime(text), parse_duration(text)
+        if (found := parse_datetime(text)) is not None:
+            return found if timezone.is_aware(found) else timezone.make_aware(found)
+        # Django reads an empty text, as of a shell variable that is not set, as no time at all: now.
+        if text and (span := parse_duration(text)) is not None:
+            return timezone.now() + span
     except (ValueError, OverflowError):
-        found = span = None
-    if found is not None:
-        return found if timezone.is_aware(found) else timezone.make_aware(found)
-    if span is None:
-        message = f"{name} {text!r} is neither an ISO 8601 time nor a duration such as PT2H."
-        raise CommandError(message)
-    return timezone.now() + span
+        pass
+    message = f"{name} {text!r} is neither an ISO 8601 time nor a duration such as PT2H."
+    raise CommandError(message)
 
 
 def value(text: str | None) -> Any:
@@ -134,9 +138,13 @@ def value(text: str | None) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text)
-    except ValueError:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
         return text
+    if found is None:  # in a Filter it would mean: whatever the arguments are
+        message = "--argument null is no value to look for: a text, a number, or true or false."
+        raise CommandError(message)
+    return found
 
 
 def told(state: EditState) -> str:

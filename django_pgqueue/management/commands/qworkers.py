@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError, no_translations
@@ -12,7 +11,7 @@ from django_pgqueue import control, functions
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
-from django_pgqueue.management.terminal.text import printable, table
+from django_pgqueue.management.terminal.text import person, printable, table
 from django_pgqueue.models import Worker
 from django_pgqueue.monitoring.overview import bounded
 from django_pgqueue.monitoring.overview.clamped import Moment
@@ -72,7 +71,7 @@ class Command(BaseCommand):
         for worker in options["workers"]:
             try:
                 found = control.order_worker(
-                    worker, order, slots=options["slots"], by=options["by"] or getpass.getuser(), database=database
+                    worker, order, slots=options["slots"], by=options["by"] or person(), database=database
                 )
             except PgQueueError as error:
                 raise CommandError(str(error)) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -25,6 +27,14 @@ def printable(text: str, encoding: str | None = None) -> str:
     )
     encoding = encoding or "utf-8"
     return shown.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def person() -> str:
+    """Returns the name of the user who runs a command.  In a container a user may be a number without a name."""
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return f"user {os.getuid()}"
 
 
 def shortened(text: str, length: int) -> str:
