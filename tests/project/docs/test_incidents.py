@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 import shlex
+import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -98,7 +100,8 @@ class Site:
 
     def a_held_snapshot(self) -> None:
         self.patch.setattr(snapshots, "OLD", NOW_GONE)
-        self.patch.setattr(long_transactions, "OLD", NOW_GONE)
+        for_six_minutes = long_transactions.PINNED.replace("a.xact_start", "(a.xact_start - interval '6 min')")
+        self.patch.setattr(long_transactions, "PINNED", for_six_minutes)
         self.session.execute("begin isolation level repeatable read")
         self.session.execute("select from pg_class limit 1")
 
@@ -107,9 +110,13 @@ class Site:
         self.patch.setattr(host, "clock", lambda: dt.datetime.now(dt.UTC) + self.skew)
 
     def the_disk_is_nearly_full(self) -> None:
-        self.patch.setattr(host, "FILLING", 0.0)
+        self.fill_disks(0.96)
         if not host.filling_disks(using="default"):
-            pytest.skip("the server is not on this host")
+            pytest.skip("the server of the tests runs on another host, whose disk nobody sees from here")
+
+    def fill_disks(self, share: float) -> None:
+        usage = SimpleNamespace(total=500_000_000_000, free=round(500_000_000_000 * (1 - share)))
+        self.patch.setattr(shutil, "disk_usage", lambda _: usage)
 
     def a_flood_by_one_tenant(self) -> None:
         sign_in(queues=["mail"])
@@ -122,6 +129,7 @@ class Site:
         send(task="shop.tasks.new")
         [held] = claim()
         functions.message_park(connection, [(held, "no such task")], worker=held.worker)
+        sql("update pgqueue_message set unknown_since = unknown_since - 600000")
 
     def a_stuck_dependency(self) -> None:
         sql("select pgqueue_message_create_after(array[%s], '1')", send())
@@ -146,7 +154,7 @@ class Site:
             case ["timedatectl", *_]:
                 self.skew = dt.timedelta()
             case ["df", "-h"]:
-                self.patch.setattr(host, "FILLING", 2.0)
+                self.fill_disks(0.5)
             case other:
                 pytest.fail(f"The test does not know how to do this: {other}")
 
