@@ -290,7 +290,7 @@ class Steps:
             return None, None
         what = f"the result of the step {name!r}"
         normal = content.normalize(value, what)
-        return normal, content.dump(normal, max_bytes=self.max_bytes, what=what)
+        return content.as_stored(normal), content.dump(normal, max_bytes=self.max_bytes, what=what)
 
     @contextlib.contextmanager
     def _failing(self, name: str, kind: str, started_at: dt.datetime) -> Iterator[None]:

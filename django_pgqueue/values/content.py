@@ -90,6 +90,29 @@ def normalize(value: Any, what: str = "content") -> Any:
         return _looked_at(value, what)
 
 
+def as_stored(normal: Any) -> Any:
+    """Returns a value that ``normalize`` has returned as jsonb returns it: shorter keys first, plain types, no -0.0.
+
+    >>> as_stored({"zebra": 1, "ant": [-0.0]})
+    {'ant': [0.0], 'zebra': 1}
+    """
+    kind = type(normal)
+    if normal is None or kind is str or kind is int or kind is bool:
+        return normal
+    if kind is dict:
+        return {str.__str__(key): as_stored(normal[key]) for key in sorted(normal, key=_place)}
+    if kind is list:
+        return [as_stored(item) for item in normal]
+    if isinstance(normal, float):
+        return float(normal) + 0.0
+    return str.__str__(normal) if isinstance(normal, str) else int(normal)  # of an enum
+
+
+def _place(key: str) -> tuple[int, bytes]:
+    text = key.encode()
+    return len(text), text
+
+
 def _looked_at(value: Any, what: str) -> Any:
     try:
         return _normalize(value, what)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,30 @@ def test_a_decorated_function_is_a_step() -> None:
 
 def test_values_are_the_same_in_the_attempt_that_computes_them() -> None:
     assert run(lambda context: context.step("pair", lambda: (1, 2)) == [1, 2]).return_value is True
+
+
+class Colour(enum.StrEnum):
+    """Text that prints itself, and not its member."""
+
+    RED = "red"
+
+
+SHUFFLED = {"zebra": 1, "ant": [-0.0, 1e22, Colour.RED], "ä": True, "b": {"y": 1, "x": 2}}
+
+
+def test_a_value_has_the_order_and_the_types_of_its_record_at_once() -> None:
+    seen = []
+
+    def code(context: DurableContext) -> dict[str, int]:
+        value = context.step(
+            "value", lambda: {"zebra": 1, "ant": [-0.0, 1e22, Colour.RED], "ä": True, "b": {"y": 1, "x": 2}}
+        )
+        seen.append(repr(value))
+        children = {name: tasks.double.enqueue_in(context, len(name)) for name in value}
+        return dict(zip(children, context.gather(children.values()), strict=True))
+
+    assert run(code).return_value == {"zebra": 10, "ant": 6, "ä": 2, "b": 2}
+    assert seen == ["{'b': {'x': 2, 'y': 1}, 'ä': True, 'ant': [0.0, 10000000000000000000000, 'red'], 'zebra': 1}"] * 2
 
 
 def test_a_large_value_is_read_when_it_is_asked_for() -> None:

@@ -84,7 +84,9 @@ def through_the_database(value: Any) -> Any:
 @example('\U0010ffff￿\u2028\\u0000"\\\x7f\x01')
 @example({"": {"": []}})
 def test_every_json_value_comes_back_equal(value: Any) -> None:
-    assert through_the_database(value) == value
+    returned = through_the_database(value)
+    assert returned == value
+    assert repr(returned) == repr(content.as_stored(content.normalize(value)))
 
 
 @pytest.mark.slow
