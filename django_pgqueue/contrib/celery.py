@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.exceptions import Retry
-from django_pgqueue.tasks import habits, retry
+from django_pgqueue.tasks import habits, parameters, retry
 from django_pgqueue.tasks.task import PgQueueTask
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ HARMLESS = frozenset(
     {"acks_late", "ignore_result", "reject_on_worker_lost", "store_errors_even_if_ignored", "track_started"}
 )
 """Options that may stay: a message is acknowledged when its attempt has ended, and its end stands in the history."""
+
+REST = (("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD))
+
+INSTEAD = {
+    "retry_kwargs": "Write max_retries=… and default_retry_delay=… beside autoretry_for",
+    "update_state": "Write self.context.progress(fraction, text)",
+}
+"""What to write for a name that only code for Celery has."""
 
 
 @overload
@@ -72,9 +80,9 @@ class CeleryTask(Base):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function here and now, as Celery does."""
-        function = inspect.unwrap(self.func)
+        function: Any = self.func
         if self.takes_context:
-            return function(BoundTask(self, None, args, kwargs), *args, **kwargs)
+            return function.__wrapped__(BoundTask(self, None, args, kwargs), *args, **kwargs)
         return function(*args, **kwargs)
 
     def delay(self, *args: Any, **kwargs: Any) -> AnyTaskResult:
@@ -96,14 +104,19 @@ class CeleryTask(Base):
 
         A priority is one of this queue: from -100 to 100, and the highest goes first.
         """
-        if others:
+        if others := _that_mean_something(others):
             message = f"{self.module_path}.apply_async: {_refusals(others)}"
+            raise TypeError(message)
+        if not isinstance(args or (), list | tuple) or not isinstance(kwargs or {}, dict):
+            message = (
+                f"{self.module_path}.apply_async takes a list and a dict of arguments, not {args!r} and {kwargs!r}."
+            )
             raise TypeError(message)
         if countdown is not None and eta is not None:
             message = f"{self.module_path}.apply_async got countdown={countdown!r} and eta={eta!r}: give one of them."
             raise TypeError(message)
-        run_after = _moment(eta, "eta") if countdown is None else dt.timedelta(seconds=countdown)
-        until = dt.timedelta(seconds=expires) if isinstance(expires, int | float) else _moment(expires, "expires")
+        run_after = _moment(eta, "eta") if countdown is None else _span(countdown, "countdown")
+        until = _span(expires, "expires") if isinstance(expires, int | float) else _moment(expires, "expires")
         changed = self.using(run_after=run_after, expires=until, queue_name=queue, priority=priority)
         return changed.enqueue(*(args or ()), **(kwargs or {}))
 
@@ -114,11 +127,22 @@ class CeleryTask(Base):
 class BoundTask:
     """First argument of a task with ``bind=True``."""
 
-    def __init__(self, task: CeleryTask, context: PgQueueContext | None, args: Any, kwargs: Any) -> None:
+    def __init__(
+        self, task: CeleryTask, context: PgQueueContext | None, args: Any, kwargs: Any, delay: float | None = None
+    ) -> None:
         self.task = task
+        self._delay = delay
+        """Seconds until the next attempt, if ``retry`` names no other time."""
         self.context = context
         """The context of the attempt.  None: the function was called directly."""
         self.request = Request(context, args, kwargs)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            instead = INSTEAD.get(name, "self.context is the context of this package, self.task the task")
+            message = f"self of a task of shared_task has no {name!r}. {instead}."
+            raise AttributeError(message, name=name, obj=self)
 
     @property
     def name(self) -> str:
@@ -161,7 +185,7 @@ class BoundTask:
         if eta is not None:
             countdown = max(0.0, (_aware(eta, "eta") - timezone.now()).total_seconds())
         words = "The task asked for another attempt." if exc is None else f"{type(exc).__name__}: {exc}"
-        raise Retry(words, after=countdown) from exc
+        raise Retry(words, after=self._delay if countdown is None else countdown) from exc
 
 
 class Request:
@@ -171,6 +195,13 @@ class Request:
         self._context = context
         self.args = args
         self.kwargs = kwargs
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            known = ", ".join(one for one in (*vars(self), *vars(type(self))) if not one.startswith("_"))
+            message = f"self.request has no {name!r}. It has {known}; self.context has what is known besides."
+            raise AttributeError(message, name=name, obj=self)
 
     @property
     def id(self) -> str | None:
@@ -203,24 +234,35 @@ def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTa
     if inspect.iscoroutinefunction(function):
         message = f"{function.__qualname__} is async, and Celery has no async tasks. Declare it with @task."
         raise TypeError(message)
-    options = {name: value for name, value in options.items() if name not in HARMLESS}
-    is_bound = options.pop("bind", False)
+    options = _that_mean_something(options)
+    is_bound, delay = bool(options.pop("bind", False)), _delay(options)
     ours = _translated(function, options)
+    given: dict[str, Any] = DEFAULTS | ours | {"takes_context": is_bound}
+    if not is_bound:
+        return CeleryTask(func=function, backend=DEFAULT_TASK_BACKEND_ALIAS, **given)
 
     @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        if not is_bound:
-            return function(*args, **kwargs)
-        context, *rest = args
-        return function(BoundTask(declared, context, rest, kwargs), *rest, **kwargs)
+    def run(context: PgQueueContext, /, *args: Any, **kwargs: Any) -> Any:
+        return function(BoundTask(declared, context, list(args), kwargs, delay), *args, **kwargs)
 
-    if is_bound:  # the first parameter is the context, and django.tasks wants it to be called so
-        first, *others = inspect.signature(function).parameters.values()
-        signature = inspect.signature(function).replace(parameters=[first.replace(name="context"), *others])
-        run.__signature__ = signature  # type: ignore[attr-defined]
-    given: dict[str, Any] = DEFAULTS | ours | {"takes_context": is_bound}
+    # So that calls are checked against the function.
+    parameters.HANDS_OVER.add(run.__code__)  # type: ignore[attr-defined]
+    run.__signature__ = _with_a_context(function)  # type: ignore[attr-defined]
     declared = CeleryTask(func=run, backend=DEFAULT_TASK_BACKEND_ALIAS, **given)
     return declared
+
+
+def _with_a_context(function: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature with the name that django.tasks wants the first parameter to have."""
+    signature = inspect.signature(function)
+    if not signature.parameters:
+        message = f"shared_task(bind=True): {function.__qualname__} has no parameters, and the first one is self."
+        raise TypeError(message)
+    first, *others = signature.parameters.values()
+    if any(other.name == "context" for other in others):  # as an argument of its own
+        first = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+        others = [inspect.Parameter(name, kind) for name, kind in REST]
+    return signature.replace(parameters=[first.replace(name="context"), *others])
 
 
 def _translated(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -231,9 +273,9 @@ def _translated(function: Callable[..., Any], options: dict[str, Any]) -> dict[s
     if name not in (None, path):
         message = f"shared_task(name={name!r}): the name of a task is its dotted path here, {path!r}. Leave name out."
         raise TypeError(message)
-    ours = {here: left.pop(theirs) for theirs, here in RENAMED.items() if left.get(theirs) is not None}
+    ours = {here: left.pop(theirs) for theirs, here in RENAMED.items() if theirs in left}
     if isinstance(ours.get("expires"), int | float):
-        ours["expires"] = dt.timedelta(seconds=ours["expires"])
+        ours["expires"] = _span(ours["expires"], "expires")
     ours |= _retries(path, left)
     if left:
         message = f"shared_task({path}): {_refusals(left)}"
@@ -256,11 +298,34 @@ def _retries(path: str, left: dict[str, Any]) -> dict[str, Any]:
 
 
 def _backoff(left: dict[str, Any]) -> retry.Backoff:
-    backoff, longest = left.pop("retry_backoff", False), left.pop("retry_backoff_max", 600)
-    has_jitter, delay = left.pop("retry_jitter", True), left.pop("default_retry_delay", DEFAULT_RETRY_DELAY)
-    if backoff is False:
+    base, longest = _number(left, "retry_backoff", 0), _number(left, "retry_backoff_max", 600)
+    has_jitter, delay = left.pop("retry_jitter", True), _delay(left)
+    left.pop("default_retry_delay", None)
+    if not base:
         return lambda _exception, _result: delay
-    return retry.Exponential(base=float(backoff), longest=float(longest), jitter=0.25 if has_jitter else 0.0)
+    return retry.Exponential(base=base, longest=longest, jitter=0.25 if has_jitter else 0.0)
+
+
+def _delay(options: dict[str, Any]) -> float:
+    """Returns the seconds until a retry that the task asks for: as in Celery, ``retry_backoff`` is for errors only."""
+    return _number(dict(options), "default_retry_delay", DEFAULT_RETRY_DELAY)
+
+
+def _number(left: dict[str, Any], name: str, default: float) -> float:
+    value = left.pop(name, default)
+    if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        message = f"shared_task({name}={value!r}): it must be a number of seconds."
+        raise TypeError(message)
+    return float(value)
+
+
+def _that_mean_something(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options without those that may stay, and those that are None: Celery means its default by that."""
+    return {
+        name: value
+        for name, value in options.items()
+        if name not in HARMLESS and (value is not None or name == "max_retries")
+    }
 
 
 def _refusals(names: Iterable[str]) -> str:
@@ -269,8 +334,17 @@ def _refusals(names: Iterable[str]) -> str:
     for name in names:
         instead = habits.option(name)
         next_step = "Leave it out" if instead is None else f"Declare the task with @task: {instead}"
+        next_step = INSTEAD.get(name, next_step)
         sentences.append(f"{name!r} has no meaning here. {next_step}.")
     return " ".join(sentences)
+
+
+def _span(seconds: Any, name: str) -> dt.timedelta:
+    try:
+        return dt.timedelta(seconds=seconds)
+    except (TypeError, ValueError, OverflowError) as error:
+        message = f"{name} must be a number of seconds, not {seconds!r}."
+        raise TypeError(message) from error
 
 
 def _moment(value: dt.datetime | None, name: str) -> dt.datetime | None:

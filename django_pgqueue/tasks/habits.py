@@ -8,6 +8,7 @@ ATTRIBUTES = {
     "apply_async": "{task}.using(queue_name=…, priority=…, run_after=timedelta(…)).enqueue(…)",
     "apply_async_on_commit": "{task}.using(run_after=timedelta(…)).enqueue(…): it commits with your transaction",
     "apply": "{task}.call(…), which runs the function here",
+    "run": "{task}.call(…), which runs the function here",
     "send": "{task}.enqueue(…)",
     "send_with_options": "{task}.using(queue_name=…, run_after=timedelta(…)).enqueue(…)",
     "defer": "{task}.enqueue(…)",

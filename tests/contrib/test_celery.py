@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from django_pgqueue.contrib.celery import shared_task
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import clock, drain
 from tests.support import from_celery
-from tests.support.from_celery import ask_again, note, retried_by_itself, seen
+from tests.support.from_celery import ask_again, in_a_transaction, note, retried_by_itself, seen, send
 from tests.support.watching import statuses
 
 if TYPE_CHECKING:
@@ -79,6 +80,44 @@ def test_a_direct_call_runs_the_function_here(now: Clock) -> None:
     assert seen == [((5,), {})]
     with pytest.raises(OSError, match="here"):
         ask_again("here")
+    assert in_a_transaction() == in_a_transaction.call() == "decorated", "its other decorators run, too"
+
+
+def test_a_call_is_checked_when_it_is_enqueued(now: Clock) -> None:
+    for task in (ask_again, retried_by_itself):
+        with pytest.raises(TypeError, match="cannot be called with these arguments"):
+            task.delay()
+        with pytest.raises(TypeError, match="cannot be called with these arguments"):
+            task.delay("one", word="two")
+    send.delay("letter", context={"name": "Ada"})
+    drain()
+    assert seen == [("letter", {"name": "Ada"})], "a parameter may have the name context"
+
+
+def test_a_retry_that_is_asked_for_waits_for_default_retry_delay(now: Clock) -> None:
+    result = send.delay("again")
+    drain()
+    assert wait_of(result, now) == pytest.approx(40, abs=5), "and retry_backoff is about errors"
+
+
+def test_what_self_and_its_request_do_not_have_is_named(now: Clock) -> None:
+    for name, words in (
+        ("update_state", r"self\.context\.progress"),
+        ("hostname", r"It has args, kwargs, id, retries, "),
+    ):
+        result = send.delay(name)
+        drain()
+        error = Attempt.objects.get(message_id=result.id).error_message
+        assert re.search(words, error or ""), error
+        Message.objects.all().delete()
+
+
+def test_an_option_of_none_is_celery_s_default(now: Clock) -> None:
+    declared = shared_task(
+        bind=None, queue=None, time_limit=None, rate_limit=None, retry_backoff=None, expires=None, base=None
+    )(note.func)
+    assert (declared.queue_name, declared.timeout, declared.expires) == ("default", None, None)
+    note.apply_async((1,), link=None, ignore_result=True)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +128,8 @@ def test_a_direct_call_runs_the_function_here(now: Clock) -> None:
         ({"base": object}, r"'base' has no meaning here\. Leave it out\."),
         ({"max_retries": None}, "each task has a limit here"),
         ({"soft_time_limit": 5}, r"timeout=…"),
+        ({"retry_kwargs": {"max_retries": 5}}, r"Write max_retries=… and default_retry_delay=…"),
+        ({"default_retry_delay": HOUR}, r"default_retry_delay=datetime\.timedelta.* must be a number of seconds"),
     ],
 )
 def test_an_option_that_cannot_mean_the_same_is_refused(options: dict[str, Any], words: str) -> None:
@@ -102,11 +143,13 @@ def test_an_option_that_cannot_mean_the_same_is_refused(options: dict[str, Any],
         ({"link": note}, r"'link' has no meaning here"),
         ({"countdown": 1, "eta": timezone.now()}, "give one of them"),
         ({"eta": "tomorrow"}, "eta must be a datetime, not 'tomorrow'"),
+        ({"countdown": HOUR}, r"countdown must be a number of seconds, not datetime\.timedelta"),
+        ({"args": "word"}, "takes a list and a dict of arguments, not 'word' and None"),
     ],
 )
 def test_a_call_that_cannot_mean_the_same_is_refused(call: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        note.apply_async((), **call)
+        note.apply_async(**call)
 
 
 def test_what_celery_has_besides_names_the_way_here() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.contrib.celery import shared_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 seen: list[Any] = []
 
@@ -26,3 +30,29 @@ def ask_again(self: Any, word: str) -> None:
 @shared_task(autoretry_for=(OSError,), retry_backoff=10, retry_jitter=False, max_retries=1, queue="mail", priority=7)
 def retried_by_itself(error: str) -> None:
     raise OSError(error) if error == "away" else ValueError(error)
+
+
+@contextmanager
+def decorated() -> Iterator[None]:
+    seen.append("decorated")
+    yield
+    seen.clear()
+
+
+@shared_task
+@decorated()
+def in_a_transaction() -> Any:
+    """Stands for a task with transaction.atomic or another decorator below its own."""
+    return seen and seen[-1]
+
+
+@shared_task(bind=True, autoretry_for=(OSError,), retry_backoff=True, default_retry_delay=40)
+def send(self: Any, what: str, context: Any = None) -> None:
+    if what == "again":
+        self.retry()
+    elif what == "update_state":
+        self.update_state(state="PROGRESS")
+    elif what == "hostname":
+        seen.append(self.request.hostname)
+    else:
+        seen.append((what, context))
