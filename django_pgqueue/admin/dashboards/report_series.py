@@ -5,16 +5,17 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django.db.models import F, Sum
 from django.utils import timezone
 
 from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue, Rollup
-from django_pgqueue.values.histogram import merged, quantile_ms
+from django_pgqueue.values import histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from django.db.models import QuerySet
 
@@ -32,8 +33,8 @@ class Total:
     """Sums over rows of the report."""
 
     counts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SUMS, 0))
-    waits: list[dict[int, int]] = field(default_factory=list)
-    runs: list[dict[int, int]] = field(default_factory=list)
+    waits: dict[str, int] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
     has_target: bool = False
     has_enqueued: bool = False
 
@@ -42,23 +43,38 @@ class Total:
             self.counts[name] += row[name] or 0
         self.has_target |= row["sla_misses"] is not None
         self.has_enqueued |= row["enqueued"] is not None
-        self.waits.append(numbers(row["wait_histogram"]))
-        self.runs.append(numbers(row["run_histogram"]))
+        histogram.add(self.waits, row["wait_histogram"])
+        histogram.add(self.runs, row["run_histogram"])
+
+    def add_all(self, other: Total) -> None:
+        for name in SUMS:
+            self.counts[name] += other.counts[name]
+        self.has_target |= other.has_target
+        self.has_enqueued |= other.has_enqueued
+        histogram.add(self.waits, other.waits)
+        histogram.add(self.runs, other.runs)
 
     @property
     def attempts(self) -> float:
         return sum(self.counts[status] for status in STATUSES)
 
     def wait_ms(self, share: float) -> float | None:
-        return quantile_ms(merged(self.waits), share)
+        return histogram.quantile_ms(numbers(self.waits), share)
 
     def run_ms(self, share: float) -> float | None:
-        return quantile_ms(merged(self.runs), share)
+        return histogram.quantile_ms(numbers(self.runs), share)
 
 
-def numbers(histogram: Any) -> dict[int, int]:
+def numbers(of_texts: Mapping[str, int]) -> dict[int, int]:
     """Converts a JSON histogram, whose keys are text."""
-    return {int(bucket): int(count) for bucket, count in histogram.items()}
+    return {int(bucket): int(count) for bucket, count in of_texts.items()}
+
+
+class Kind(NamedTuple):
+    """Attempts of a task in a queue."""
+
+    queue: str
+    task: str | None
 
 
 def rollups(using: str) -> QuerySet[Any]:
@@ -134,10 +150,18 @@ class Figures:
             found[self.step_of(row["hour"])].add(row)
         return found
 
-    def by_name(self, column: str) -> list[tuple[str | None, Total]]:
-        found: dict[str | None, Total] = defaultdict(Total)
+    @cached_property
+    def kinds(self) -> dict[Kind, Total]:
+        """Added up once for all tables: a week of many queues has thousands of histograms."""
+        found: dict[Kind, Total] = defaultdict(Total)
         for row in self.rows:
-            found[row[column]].add(row)
+            found[Kind(row["queue"], row["task"])].add(row)
+        return found
+
+    def by_name(self, column: Literal["queue", "task"]) -> list[tuple[str | None, Total]]:
+        found: dict[str | None, Total] = defaultdict(Total)
+        for kind, total in self.kinds.items():
+            found[getattr(kind, column)].add_all(total)
         return list(found.items())
 
     def slowest(self) -> list[tuple[str | None, Total]]:
@@ -183,10 +207,5 @@ class Figures:
 def sums(totals: Iterable[Total]) -> Total:
     altogether = Total()
     for total in totals:
-        for name in SUMS:
-            altogether.counts[name] += total.counts[name]
-        altogether.has_target |= total.has_target
-        altogether.has_enqueued |= total.has_enqueued
-        altogether.waits += total.waits
-        altogether.runs += total.runs
+        altogether.add_all(total)
     return altogether
