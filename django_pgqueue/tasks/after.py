@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
 
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, task_backends
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, Task, task_backends
 from django_pgqueue.exceptions import PgQueueError, seconds
 from django_pgqueue.functions import messages_left, running
+from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -74,8 +75,16 @@ class Batch:
     results: list[AnyTaskResult] = field(default_factory=list)
     """Results of the jobs, in the order of their enqueues.  ``wait`` reads them again."""
     callback: AnyTaskResult | None = None
+    is_open: bool = field(default=True, repr=False)
+    """Whether the block has not ended yet."""
 
     def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
+        if not self.is_open:
+            message = (
+                "The block of this batch has ended: no callback would wait for another job. Enqueue it in the block, "
+                "or without the batch."
+            )
+            raise PgQueueError(message)
         if (database := _database_of(task)) != self.database:
             message = (
                 f"{task.module_path} has its queue in the database {database!r}, and the batch is in "
@@ -152,16 +161,31 @@ def batch(
     ...     for order in orders:
     ...         jobs.enqueue(price, order.pk)  # doctest: +SKIP
     """
+    if then is None and (args or kwargs or results or when != "finished"):
+        message = (
+            "A batch without a callback takes neither arguments nor when= or results=, which are the callback's: "
+            "batch(callback, …, results=True). jobs.wait() returns the results of the jobs themselves."
+        )
+        raise TypeError(message)
     jobs = Batch(database=_database_of(then))
     with transaction.atomic(using=jobs.database):
-        yield jobs
+        try:
+            yield jobs
+        finally:
+            jobs.is_open = False
         if then is not None:
             last = then.using(after=jobs.results, after_policy=when, after_results=results)
             jobs.callback = last.enqueue(*args, **kwargs)
 
 
-def _database_of(task: AnyTask | None) -> str:
+def _database_of(task: Any) -> str:
     """Returns the database of a task's queue; without a task, that of the default backend."""
+    if not (task is None or isinstance(task, Task)):
+        message = f"{quote(task)} is no task: batch() takes the callback, and jobs.enqueue each job, as a task."
+        raise InvalidTask(message)
     backend: Any = task_backends[DEFAULT_TASK_BACKEND_ALIAS] if task is None else task.get_backend()
+    if not hasattr(backend, "settings"):
+        message = f"A batch needs the backend of this package, and {backend.alias!r} is {type(backend).__name__}."
+        raise InvalidTask(message)
     database: str = backend.settings.database
     return database

@@ -67,9 +67,14 @@ def test_a_dry_run_says_what_would_be_moved_and_changes_nothing(seen: dict[str, 
 @pytest.mark.parametrize("source", SOURCES)
 def test_all_is_moved_or_nothing(seen: dict[str, Any], source: str) -> None:
     found = seen[source]
-    assert found["error"] == "not today"
+    assert found["error"] == f"Nothing was moved from {source}: not today."
     assert found["after error"] == found["before"]
     assert found["after"] != found["before"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_login_without_the_permission_is_told_so_in_a_sentence(seen: dict[str, Any], source: str) -> None:
+    assert seen[source]["forbidden"].startswith(f"Nothing was moved from {source}: permission denied for table ")
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -125,7 +130,11 @@ def test_jobs_of_procrastinate_keep_their_call_queue_priority_and_time(seen: dic
         [NOTE, {"args": [], "kwargs": {"n": 2}}, "mail", 7, True],
     ]
     reasons = left(found["said"])
-    assert len(reasons) == 5, "a lock, a queueing_lock, a priority of 1000, an unknown task, wrong arguments"
+    assert len(reasons) == 7, (
+        "a lock, a queueing_lock, a priority of 1000, an unknown task, wrong arguments, deep ones, a key that raises"
+    )
+    assert any("it cannot be read (RecursionError: " in why for why in reasons.values())
+    assert "KeyError: 'number'" in reasons.values()
     assert any("it has a lock" in why for why in reasons.values())
     assert any("it has a queueing_lock" in why for why in reasons.values())
     assert any("cannot be called with these arguments" in why for why in reasons.values())
@@ -142,8 +151,8 @@ def test_jobs_and_schedules_of_django_q2(seen: dict[str, Any]) -> None:
         ("quarterly", "5 5 3 2,5,8,11 *", None, "2040-02-03T04:05:00+00:00"),
     ]
     assert {why.split(" (")[0] for why in left(found["said"]).values()} >= {
-        "it cannot be read", "every two weeks is no cron expression", "it ends after 3 runs", "it has hook=",
-        "not every month has a day 31",
+        "it cannot be read", "its arguments are not a call", "every two weeks is no cron expression",
+        "it ends after 3 runs", "it has hook=", "not every month has a day 31",
     }  # fmt: skip
 
 
@@ -158,6 +167,7 @@ def test_schedules_of_django_celery_beat(seen: dict[str, Any]) -> None:
     assert [message[1]["args"] for message in found["messages"]] == [[9]], "what runs once at a time is a job"
     assert set(left(found["said"]).values()) >= {
         "it has priority",
+        "its arguments are not a call",
         "it names days of the month and of the week: Celery runs it if both fit, and cron if one does",
         "there is a schedule 'hourly' already",
     }

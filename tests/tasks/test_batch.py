@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, transaction
@@ -143,6 +143,25 @@ def test_what_can_have_no_results_is_refused_before_anything_is_enqueued() -> No
     ):
         with pytest.raises(InvalidTask, match=expected):
             wrong()
+
+
+def test_what_no_callback_would_see_is_refused(settings: Any) -> None:
+    def enter(*args: Any, **options: Any) -> None:
+        with batch(*args, **options):
+            pass
+
+    with batch(note, "late") as jobs, pytest.raises(InvalidTask, match="is no task"):
+        jobs.enqueue(double.func, 1)  # type: ignore[arg-type]
+    with pytest.raises(PgQueueError, match="no callback would wait for another job"):
+        jobs.enqueue(double, 1)
+    for wrong in ({"results": True}, {"when": "succeeded"}, {"timeout": 3}):
+        with pytest.raises(TypeError, match="without a callback takes neither arguments nor"):
+            enter(**wrong)
+    with pytest.raises(InvalidTask, match="is no task: batch"):
+        enter("note")
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
+    with pytest.raises(InvalidTask, match="needs the backend of this package, and 'default' is DummyBackend"):
+        enter()
 
 
 def test_a_wait_that_could_not_end_is_refused() -> None:

@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connections, transaction
+from django.db import DatabaseError, ProgrammingError, connections, transaction
 from django.utils import timezone
 
 from django_pgqueue import functions
@@ -65,11 +66,17 @@ class Command(BaseCommand):
             raise CommandError(message)
         source = SOURCES[options["source"]]()
         check_source(options["source"], source, found[0])
-        with databases.with_its_queue(found[0]), transaction.atomic(using=found[0]):
-            move = Move(source, found[0])
-            move.run()
-            if options["dry_run"]:
-                transaction.set_rollback(True, using=found[0])
+        move = Move(source, found[0])
+        try:
+            with transaction.atomic(using=found[0]):
+                move.run()
+                if options["dry_run"]:
+                    transaction.set_rollback(True, using=found[0])
+        except ProgrammingError as error:  # no permission, or a column that another release of theirs has not
+            message = f"Nothing was moved from {options['source']}: {str(error).splitlines()[0]}."
+            raise CommandError(message) from error
+        except OutdatedQueue as error:
+            raise CommandError(error) from error
         if options["verbosity"]:
             self._tell(move, dry_run=options["dry_run"])
 
@@ -104,11 +111,12 @@ class Move:
         self.source = source
         self.database = database
         self.connection = connections[database]
-        self.now: datetime = functions.now(self.connection)
         self.moved: Counter[tuple[str, str]] = Counter()
         self.left: defaultdict[tuple[str, str, str], list[Any]] = defaultdict(list)
 
     def run(self) -> None:
+        with functions.explained(self.database):
+            self.now: datetime = functions.now(self.connection)
         rows = self.source.found(self.connection)
         while some := list(islice(rows, AT_A_TIME)):
             moved = [row for row in some if self._is_moved(row)]
@@ -117,12 +125,14 @@ class Move:
 
     def _is_moved(self, row: Row) -> bool:
         try:
-            with transaction.atomic(using=self.database):
+            with functions.explained(self.database), transaction.atomic(using=self.database):
                 self._move(row)
-        except OutdatedQueue:
+        except (OutdatedQueue, ImproperlyConfigured, DatabaseError):
             raise  # it is no reason of one row
-        except (PgQueueError, TaskException, Unmeant, TypeError, ValueError, OverflowError) as error:
-            self.left[row.table, row.task, str(error)].append(row.id)
+        except Exception as error:  # noqa: BLE001 -- a unique_key of the project may raise anything
+            is_a_sentence = isinstance(error, (PgQueueError, TaskException, Unmeant))
+            why = str(error) if is_a_sentence else f"{type(error).__name__}: {error}"
+            self.left[row.table, row.task, why].append(row.id)
             return False
         self.moved["job" if isinstance(row.means, Job) else "schedule", row.task] += 1
         return True

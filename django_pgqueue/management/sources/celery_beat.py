@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, delete, selected
+from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, call_of, delete, meant, selected
 from django_pgqueue.tasks.schedule import Rule
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class CeleryBeat:
 
     def found(self, connection: Any) -> Iterator[Row]:
         for row in selected(connection, ENABLED):
-            yield Row(id=row["id"], table=TABLE, task=row["task"], means=meaning(row))
+            yield Row(id=row["id"], table=TABLE, task=row["task"], means=meant(partial(meaning, row)))
 
     def moved(self, connection: Any, rows: Sequence[Row]) -> None:
         delete(connection, f"delete from {TABLE} where id = any(%s)", rows)  # noqa: S608
@@ -47,14 +47,7 @@ class CeleryBeat:
             cursor.execute(TELL_BEAT)
 
 
-def meaning(row: dict[str, Any]) -> Job | Recurring | Unmeant:
-    try:
-        return _meaning(row)
-    except (Unmeant, InvalidSchedule, ValueError) as error:
-        return Unmeant(str(error))
-
-
-def _meaning(row: dict[str, Any]) -> Job | Recurring:
+def meaning(row: dict[str, Any]) -> Job | Recurring:
     for option in UNMEANT:
         if row[option] is not None and row[option] != "":
             message = f"it has {option}"
@@ -66,7 +59,7 @@ def _meaning(row: dict[str, Any]) -> Job | Recurring:
     ):
         message = "it has headers, goes by the sun, or runs only once"
         raise Unmeant(message)
-    call = {"args": json.loads(row["args"] or "[]"), "kwargs": json.loads(row["kwargs"] or "{}")}
+    call = call_of(json.loads(row["args"] or "[]"), json.loads(row["kwargs"] or "{}"))
     if row["clocked_time"] is not None:
         return Job(task=row["task"], queue=row["queue"] or None, run_after=row["clocked_time"], **call)
     return Recurring(

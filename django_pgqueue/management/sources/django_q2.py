@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import datetime as dt
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgqueue.exceptions import InvalidSchedule
-from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, delete, selected
+from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, call_of, delete, meant, selected
 from django_pgqueue.tasks.schedule import MILLISECOND, Rule
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class DjangoQ2:
             if isinstance(package, Unmeant):
                 yield Row(id=row["id"], table=JOBS, task="?", means=package)
             else:
-                yield Row(id=row["id"], table=JOBS, task=path_of(package["func"]), means=job(package))
+                yield Row(id=row["id"], table=JOBS, task=path_of(package["func"]), means=meant(partial(job, package)))
         for row in selected(connection, ACTIVE):
-            yield Row(id=row["id"], table=SCHEDULES, task=row["func"], means=recurring(row))
+            yield Row(id=row["id"], table=SCHEDULES, task=row["func"], means=meant(partial(recurring, row)))
 
     def moved(self, connection: Any, rows: Sequence[Row]) -> None:
         for table in self.TABLES:
@@ -57,11 +57,12 @@ def opened(payload: str) -> dict[str, Any] | Unmeant:
 
 
 def path_of(func: Any) -> str:
-    """Returns the path of a function, or of the task that stands there now."""
+    """Returns the path of a function, or of the task that stands there now.  A partial has arguments, and no path."""
     if isinstance(func, str):
         return func
-    func = getattr(func, "func", func)
-    return f"{func.__module__}.{func.__qualname__}"
+    if isinstance(path := getattr(func, "module_path", None), str):
+        return path
+    return f"{func.__module__}.{func.__qualname__}" if hasattr(func, "__qualname__") else repr(func)
 
 
 def job(package: dict[str, Any]) -> Job | Unmeant:
@@ -72,19 +73,14 @@ def job(package: dict[str, Any]) -> Job | Unmeant:
 
 
 def recurring(row: dict[str, Any]) -> Job | Recurring | Unmeant:
-    try:
-        args, kwargs = arguments(row["args"], row["kwargs"])
-        if row["hook"] or row["intended_date_kwarg"]:
-            return Unmeant("it has a hook or an intended date")
-        if row["schedule_type"] == "O":
-            return Job(task=row["func"], args=args, kwargs=kwargs, run_after=row["next_run"])
-        if row["repeats"] > 0:
-            return Unmeant(f"it ends after {row['repeats']} runs")
-        name, rule = row["name"] or f"{row['func']} ({row['id']})", rule_of(row)
-    except Unmeant as unmeant:
-        return unmeant
-    except InvalidSchedule as error:
-        return Unmeant(str(error))
+    args, kwargs = arguments(row["args"], row["kwargs"])
+    if row["hook"] or row["intended_date_kwarg"]:
+        return Unmeant("it has a hook or an intended date")
+    if row["schedule_type"] == "O":
+        return Job(task=row["func"], args=args, kwargs=kwargs, run_after=row["next_run"])
+    if row["repeats"] > 0:
+        return Unmeant(f"it ends after {row['repeats']} runs")
+    name, rule = row["name"] or f"{row['func']} ({row['id']})", rule_of(row)
     return Recurring(name=name, task=row["func"], rule=rule, args=args, kwargs=kwargs, not_before=row["next_run"])
 
 
@@ -102,10 +98,11 @@ def arguments(args: str | None, kwargs: str | None) -> tuple[list[Any], dict[str
     except (SyntaxError, ValueError, TypeError) as error:
         message = f"its arguments cannot be read ({error})"
         raise Unmeant(message) from error
+    call = call_of(list(positional) if isinstance(positional, tuple) else [positional], named)
     if named.pop("q_options", None):
         message = "it has q_options="
         raise Unmeant(message)
-    return list(positional) if isinstance(positional, tuple) else [positional], named
+    return call["args"], call["kwargs"]
 
 
 def rule_of(row: dict[str, Any]) -> Rule:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from django_pgqueue.exceptions import InvalidSchedule
+
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.tasks.schedule import Rule
 
@@ -16,6 +18,25 @@ AT_A_TIME = 1000
 
 class Unmeant(Exception):
     """A row that has no meaning here.  Its text says why."""
+
+
+def meant(read: Callable[[], Job | Recurring | Unmeant]) -> Job | Recurring | Unmeant:
+    """Returns what a row means.  Rows may hold anything: one that cannot be read stays, and stops no others."""
+    try:
+        return read()
+    except Unmeant as unmeant:
+        return unmeant
+    except InvalidSchedule as error:
+        return Unmeant(str(error))
+    except Exception as error:  # noqa: BLE001 -- such as RecursionError of deep JSON
+        return Unmeant(f"it cannot be read ({type(error).__name__}: {error})")
+
+
+def call_of(args: Any, kwargs: Any) -> dict[str, Any]:
+    if type(args) is not list or type(kwargs) is not dict:
+        message = "its arguments are not a call"
+        raise Unmeant(message)
+    return {"args": args, "kwargs": kwargs}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

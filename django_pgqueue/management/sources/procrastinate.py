@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django_pgqueue.management.sources.found import Job, Row, Unmeant, delete, selected
+from django_pgqueue.management.sources.found import Job, Row, Unmeant, call_of, delete, meant, selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ class Procrastinate:
 
     def found(self, connection: Any) -> Iterator[Row]:
         for row in selected(connection, TODO):
-            yield Row(id=row["id"], table=TABLE, task=row["task_name"], means=job(row))
+            yield Row(id=row["id"], table=TABLE, task=row["task_name"], means=meant(partial(job, row)))
 
     def moved(self, connection: Any, rows: Sequence[Row]) -> None:
         delete(connection, f"delete from {TABLE} where id = any(%s)", rows)  # noqa: S608
@@ -33,10 +34,7 @@ def job(row: dict[str, Any]) -> Job | Unmeant:
         return Unmeant("it has a lock, which orders it among other jobs: here a task has a channel")
     if row["queueing_lock"] is not None:
         return Unmeant("it has a queueing_lock: here a task has a unique_key")
-    kwargs = json.loads(row["kwargs"])
-    if not isinstance(kwargs, dict):
-        return Unmeant("its arguments are not a call")
     return Job(
-        task=row["task_name"], kwargs=kwargs, queue=row["queue_name"], priority=row["priority"],
-        run_after=row["scheduled_at"],
+        task=row["task_name"], **call_of([], json.loads(row["kwargs"])), queue=row["queue_name"],
+        priority=row["priority"], run_after=row["scheduled_at"],
     )  # fmt: skip

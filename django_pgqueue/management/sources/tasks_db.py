@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from django_pgqueue.management.sources.found import Job, Row, Unmeant, delete, selected
+from django_pgqueue.management.sources.found import Job, Row, Unmeant, delete, meant, selected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ class TasksDb:
 
     def found(self, connection: Any) -> Iterator[Row]:
         for row in selected(connection, READY):
-            yield Row(id=row["id"], table=TABLE, task=row["task_path"], means=job(row))
+            yield Row(id=row["id"], table=TABLE, task=row["task_path"], means=meant(partial(job, row)))
 
     def moved(self, connection: Any, rows: Sequence[Row]) -> None:
         delete(connection, f"delete from {TABLE} where id = any(%s)", rows)  # noqa: S608

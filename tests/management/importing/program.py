@@ -11,11 +11,12 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from django.core.management import call_command
-from django.db import DatabaseError, connection
+from django.core.management import CommandError, call_command
+from django.db import connection
 from django.utils import timezone
 from procrastinate.contrib.django import app
 
@@ -60,6 +61,13 @@ def procrastinate() -> None:
         )
     with app.open():
         app.configure_task(f"{PATH}.pay", queue="default").defer(wrong=8)
+        with connection.cursor() as cursor:
+            deep = "[" * 3000 + "]" * 3000
+            cursor.execute(
+                "insert into procrastinate_jobs (queue_name, task_name, args) values ('default', %s, %s::jsonb)",
+                [f"{PATH}.note", f'{{"n": {deep}}}'],
+            )
+        app.configure_task(f"{PATH}.keyed", queue="default").defer(n=9)
 
 
 def django_q2() -> None:
@@ -70,6 +78,7 @@ def django_q2() -> None:
     async_task(tasks.pay, 2)  # as it was pickled, it is a task by now
     async_task(f"{PATH}.note", hook="shop.hooks.done")
     async_task(f"{PATH}.plain")
+    async_task(partial(tasks.pay, 5))  # type: ignore[arg-type, operator]
     OrmQ.objects.create(key="shop", payload="nonsense", lock=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
     schedule(f"{PATH}.note", 1, "x", name="hourly", schedule_type="H", next_run=LATER)
     schedule(f"{PATH}.note", name="quarterly", schedule_type="Q", next_run=LATER)
@@ -80,6 +89,10 @@ def django_q2() -> None:
     schedule(f"{PATH}.note", name="three times", schedule_type="D", repeats=3)
     schedule(f"{PATH}.note", name="end of month", schedule_type="M", next_run=LATER.replace(month=1, day=31))
     Theirs.objects.filter(name="hourly").update(kwargs="name='Ada'")
+    schedule(f"{PATH}.note", name="a set", schedule_type="D")
+    schedule(f"{PATH}.note", name="no call", schedule_type="D")
+    Theirs.objects.filter(name="a set").update(kwargs="{1, 2}")
+    Theirs.objects.filter(name="no call").update(kwargs="x=1) + f(y=2")
 
 
 def celery_beat() -> None:
@@ -99,6 +112,7 @@ def celery_beat() -> None:
     make("both", crontab=both)
     make("urgent", interval=often, priority=3)
     make("off", interval=often, enabled=False)
+    make("a text", interval=often, args='"ab"')
     make("unknown", "celery.backend_cleanup", crontab=nightly)
     make("hourly", interval=often)  # another schedule has this name
     Schedule.objects.create(name="hourly", task=f"{PATH}.pay", interval_ms=1, next_at=LATER, content={})
@@ -136,10 +150,23 @@ def try_with_an_error(name: str, table: str) -> str:
         cursor.execute(f"create trigger refuse before delete on {table} execute function refuse()")
         try:
             moved(name)
-        except DatabaseError as error:
-            return str(error).splitlines()[0]
+        except CommandError as error:
+            return str(error)
         finally:
             cursor.execute("drop function refuse() cascade")
+    return "moved"
+
+
+def without_permission(name: str, table: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(f"create role nobody; grant all on all tables in schema public to nobody; "
+                       f"revoke all on {table} from nobody; set role nobody")  # fmt: skip
+        try:
+            moved(name)
+        except CommandError as error:
+            return str(error)
+        finally:
+            cursor.execute("reset role; drop owned by nobody; drop role nobody")
     return "moved"
 
 
@@ -148,6 +175,7 @@ def seen(name: str) -> dict[str, Any]:
     fill()
     found: dict[str, Any] = {"before": counts(tables)}
     found["dry"], found["after dry"] = moved(name, "--dry-run"), counts(tables)
+    found["forbidden"] = without_permission(name, tables[0])
     found["error"], found["after error"] = try_with_an_error(name, tables[0]), counts(tables)
     found["said"], found["after"] = moved(name), counts(tables)
     found["again"], found["after again"] = moved(name), counts(tables)

@@ -25,6 +25,11 @@ def pay(order: int) -> None:
     CALLS.append(order)
 
 
+@task(unique_key=lambda n: {"order": n}["number"])
+def keyed(n: int) -> None:
+    """Its key cannot be made of all arguments."""
+
+
 @task
 def tell(n: int) -> None:
     """Leaves its number in the database, and the first one stays until the test lets it go."""
