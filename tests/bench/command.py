@@ -27,6 +27,7 @@ WORKLOADS = {
     "kinds": "sync and async tasks",
     "threads": "jobs that wait for 5 ms, and jobs that use the ORM, on threads",
     "recovery": "a worker is killed in the middle of a job",
+    "edit": "a flood of another queue is cancelled by one edit, beside jobs",
     "atomic": "atomic tasks that write a row, beside a hand-written loop",
     "pick-up": "single jobs on an idle worker",
     "idle": "what a worker costs that has nothing to do",
@@ -126,7 +127,7 @@ def run(options: argparse.Namespace, chosen: sizes.Sizes, figures: Figures, cons
 
 def workloads() -> dict[str, Callable[[Bench], None]]:
     """Imported here: they need Django's settings."""
-    from tests.bench import channels, deaths, dependants, drain, enqueue, flow, mixed, pickup, prediction, wakeup
+    from tests.bench import channels, deaths, dependants, drain, edits, enqueue, flow, mixed, pickup, prediction, wakeup
     from tests.bench.peers import comparison
 
     return {
@@ -136,6 +137,7 @@ def workloads() -> dict[str, Callable[[Bench], None]]:
         "kinds": drain.by_kind,
         "threads": drain.on_threads,
         "recovery": deaths.recovery,
+        "edit": edits.cancelling,
         "atomic": drain.with_a_row,
         "pick-up": pickup.latency,
         "idle": pickup.idle,

@@ -37,9 +37,9 @@ def recovery(bench: Bench) -> None:
 
 
 @contextmanager
-def mortal() -> Iterator[subprocess.Popen[bytes]]:
+def mortal(*, threads: int = 4) -> Iterator[subprocess.Popen[bytes]]:
     """A worker as users start it, in a process group of its own, which is killed at the end."""
-    process = workers.qworker("-v", "0", start_new_session=True)
+    process = workers.qworker("-v", "0", "--threads", str(threads), start_new_session=True)
     try:
         yield process
     finally:

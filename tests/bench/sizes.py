@@ -23,6 +23,8 @@ class Sizes:
     held: int = 200_000
     segment: int = 50_000
     burst: int = 100_000
+    edited: int = 145_000
+    beside_edit: int = 200_000
     pick_ups: int = 300
     sleeping_pick_ups: int = 15
     wake_ups: int = 100
@@ -79,6 +81,8 @@ HELP = {
     "held": "jobs that are drained while a snapshot is held",
     "segment": "jobs of each part of that drain",
     "burst": "jobs of the first burst on tables that were never analysed",
+    "edited": "messages that an edit cancels",
+    "beside_edit": "jobs of 5 ms that wait meanwhile",
     "pick_ups": "single jobs whose pick-up is timed",
     "sleeping_pick_ups": "the same on a worker that sleeps (1.5 s each)",
     "wake_ups": "events whose wake-up is timed (0.2 s each)",

@@ -20,6 +20,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db
 
@@ -166,3 +167,17 @@ class TestWorker:
         wait_until(lambda: edit_state(asked).finished_at is not None, "the worker has done it")
         assert edit_state(asked).done == Attempt.objects.filter(status="cancelled").count() == 1500
         wait_until(lambda: consumer.polling.rests, "it rests again")
+
+    def test_a_worker_that_is_killed_leaves_its_edit_to_another_one(self, start: Start, session: Session) -> None:
+        session.rows(
+            "insert into pgqueue_message (queue, dequeue_at, content) "
+            "select 'bulk', 0, '{}' from generate_series(1, 10000)"
+        )
+        worker = start("--queues", "mail")
+        asked = edit("cancel", Filter(queue="bulk"))
+        wait_until(lambda: edit_state(asked).done, "the first step")
+        worker.kill()
+        start("--queues", "mail")
+        wait_until(lambda: edit_state(asked).finished_at is not None, "another worker has done the rest")
+        assert edit_state(asked).done == Attempt.objects.filter(status="cancelled").count() == 10_000
+        assert not Message.objects.exists()
