@@ -19,7 +19,7 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
-    perform pgqueue_name_require(p_by, 'who decides');
+    perform pgqueue_name_require(p_by, 'who decides', 1020);  -- 255 characters
     if p_approved is null then
         raise exception 'p_approved is null'
             using errcode = 'invalid_parameter_value', hint = 'Pass true or false.';

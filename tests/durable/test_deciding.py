@@ -30,6 +30,23 @@ def test_a_user_with_the_permission_decides_and_is_recorded() -> None:
     assert result.return_value == [True, "ada", "fine"]
 
 
+def test_the_longest_name_of_a_user_is_recorded() -> None:
+    result = tasks.asks.enqueue()
+    drain()
+    longest = User.objects.create_superuser("ü" * 150)
+    assert decide(result, "ship-abroad", approved=True, user=longest) == "decided"
+    drain()
+    result.refresh()
+    assert result.return_value[1] == "ü" * 150
+
+
+def test_a_user_who_is_not_active_decides_nothing() -> None:
+    result = tasks.asks.enqueue()
+    drain()
+    with pytest.raises(PermissionDenied):
+        decide(result, "ship-abroad", approved=True, user=User.objects.create_superuser("ada", is_active=False))
+
+
 @pytest.mark.parametrize("to", ["auth.view_group", None])
 def test_a_user_without_the_permission_decides_nothing(to: str | None) -> None:
     result = tasks.asks.enqueue(to=to)
