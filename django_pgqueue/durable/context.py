@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from django_pgqueue.durable.steps import Steps
 
 Recovery = Literal["repeat", "manual"]
+QUESTION = (
+    "An attempt began this step, and how it ended is not recorded: it may have happened. Is the step to be repeated?"
+)
 MAX_DIGITS = 30
 """Limit of budgets, on each side of the point: as in pgqueue_budget_spend."""
 KEYS = uuid.UUID("6f1d3a8e-3c53-4d0c-9a0e-5f2f0c1b7a55")
@@ -72,8 +75,8 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     ) -> Any:
         """Calls ``function(*args)`` and records what it returns; in later attempts it returns that.
 
-        ``atomic``: the function, its writes and its record are one transaction.  ``recovery="manual"``: where a worker
-        died in the middle of the step, a person decides whether it is repeated.
+        ``atomic``: the function, its writes and its record are one transaction.  ``recovery="manual"``: where an
+        attempt ended in the middle of the step, a person decides whether it is repeated.
 
         >>> charge = context.step("charge", charge_card, order_pk, context.key("charge"))  # doctest: +SKIP
 
@@ -108,7 +111,8 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     ) -> Any:
         """The ``async`` variant of ``step``.  ``function`` may be async, but not of an atomic step."""
         if not iscoroutinefunction(function):
-            return await sync_to_async(self._step)(name, function, *args, atomic=atomic, recovery=recovery)
+            call = partial(_within_coroutine, function)
+            return await sync_to_async(self._step)(name, call, *args, atomic=atomic, recovery=recovery)
         if atomic:
             message = (
                 f"The step {name!r} is atomic and its function async, but Django's transactions do not work in async "
@@ -133,9 +137,9 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         # Only the name is cut off: each death is a question of its own.
         attempt = f" of attempt {begun}"
         asked = f"{REPEAT}{name}".encode()[: MAX_NAME_BYTES - len(attempt)].decode(errors="ignore") + attempt
-        details = {"step": name, "question": "A worker died while it ran this step. Is the step to be repeated?"}
+        details = {"step": name, "question": QUESTION}
         if not self.approval(asked, show=details):
-            message = f"The step {name!r} began in attempt {begun} and did not end, and is not to be repeated."
+            message = f"The step {name!r} began in attempt {begun}, has no recorded end, and is not to be repeated."
             raise StepNotRepeated(message)
 
     # Waits
@@ -280,6 +284,17 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     async def aspend(self, name: str, amount: float | Decimal, *, of: float | Decimal) -> Decimal:
         """The ``async`` variant of ``spend``."""
         return await sync_to_async(self.spend)(name, amount, of=of)
+
+
+def _within_coroutine(function: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function.  Its StopIteration is a RuntimeError, as in a coroutine: a future takes none, and who awaits it
+    would wait for ever.
+    """
+    try:
+        return function(*args)
+    except StopIteration as error:
+        message = "the function of the step raised StopIteration"
+        raise RuntimeError(message) from error
 
 
 def _delay_ms(value: Any, what: str) -> int:

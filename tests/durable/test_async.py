@@ -8,11 +8,13 @@ import pytest
 from asgiref.sync import async_to_sync
 
 from django_pgqueue.durable import aemit
-from django_pgqueue.testing import adrain, clock
+from django_pgqueue.testing import adrain, clock, drain
 from tests.durable import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from django_pgqueue.durable import DurableContext
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -21,6 +23,7 @@ pytestmark = [pytest.mark.django_db(transaction=True)]
 def _forget() -> Iterator[None]:
     yield
     tasks.calls.clear()
+    tasks.CODE.clear()
 
 
 @async_to_sync
@@ -53,3 +56,15 @@ def test_an_async_task_has_steps_sleeps_events_and_children() -> None:
     assert (first, payload, doubled) == ("ONE", 7, 8)
     assert isinstance(second, int)
     assert tasks.calls == ["one", "double 4"]
+
+
+@pytest.mark.timeout(60)
+def test_a_step_that_raises_stop_iteration_ends_its_async_task() -> None:
+    async def code(context: DurableContext) -> None:
+        await context.astep("first of none", lambda: next(iter([])))
+
+    tasks.CODE["code"] = code
+    result = tasks.arun_code.enqueue("code")
+    drain()
+    result.refresh()
+    assert "RuntimeError: the function of the step raised StopIteration" in result.errors[0].traceback

@@ -9,7 +9,7 @@ from django.db import connection
 
 from django_pgqueue import control, functions
 from django_pgqueue.models import Approval, Message, Step
-from django_pgqueue.testing import drain
+from django_pgqueue.testing import clock, drain
 from tests.durable import tasks
 
 if TYPE_CHECKING:
@@ -146,3 +146,14 @@ def test_a_permission_that_postgresql_cannot_store_is_refused_in_the_task() -> N
     drain()
     result.refresh()
     assert "is not the name of a permission" in result.errors[0].traceback
+
+
+def test_a_manual_step_whose_result_is_not_recorded_is_a_question() -> None:
+    tasks.CODE["code"] = lambda context: context.step("charge", lambda: {tasks.note("charge")}, recovery="manual")
+    with clock() as now:
+        tasks.run_code.using(max_attempts=2).enqueue("code")
+        drain()
+        now.advance(tasks.HOUR)
+        drain()
+    assert tasks.calls == ["charge"]
+    assert "how it ended is not recorded: it may have happened" in str(Approval.objects.get().details)
