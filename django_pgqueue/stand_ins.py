@@ -28,7 +28,7 @@ class DummyBackend(compat.DummyBackend):
 
 
 class ImmediateBackend(compat.ImmediateBackend):
-    """Backend that runs each task inside of its ``enqueue``."""
+    """Backend that runs each task inside of its ``enqueue``, but no durable one: ``InlineBackend`` does."""
 
     task_class = PgQueueTask
 

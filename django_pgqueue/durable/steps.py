@@ -38,6 +38,11 @@ REPEAT = "repeat "
 logger = logging.getLogger("django_pgqueue.worker")
 
 
+def open_blocks() -> int:
+    """Returns the number of ``transaction.atomic()`` that are open in this thread, in all databases."""
+    return sum(len(connection.atomic_blocks) for connection in connections.all(initialized_only=True))
+
+
 class Steps:
     """The steps of one attempt of a durable task.
 
@@ -64,7 +69,7 @@ class Steps:
         self.span = span
         """Makes the span of a step, which is current while its function runs."""
         self.blocks = blocks
-        """The number of ``transaction.atomic()`` that are open around the task: none, but in a test."""
+        """The ``open_blocks()`` around the task: none, but in a test."""
         self.interrupted: BaseException | None = None
         """The Suspension or AttemptLost that ends this attempt, whatever the task does with it."""
         self._used: set[str] = set()
@@ -183,7 +188,8 @@ class Steps:
 
     def _enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         child_id = int(task.enqueue(*args, **kwargs).id)
-        if not functions.child_add(self.connection, self.message, child_id, cancels=True):
+        cancels = getattr(task, "unique_key", None) is None  # others may have asked for the message that holds the key
+        if not functions.child_add(self.connection, self.message, child_id, cancels=cancels):
             raise self.lost()
         return child_id
 
@@ -257,10 +263,10 @@ class Steps:
                 "or waits of its own. Call it behind the step."
             )
             raise InvalidStep(message)
-        if len(self.connection.atomic_blocks) > self.blocks:
+        if open_blocks() > self.blocks:
             message = (
-                f"{name!r} is inside of transaction.atomic(): a rollback would undo its record. Call it outside, or "
-                "put what belongs together into one step with atomic=True."
+                f"{name!r} is inside of transaction.atomic(): a rollback would undo its record, or in another database "
+                "what it did but not its record. Call it outside, or put what belongs together into one step."
             )
             raise InvalidStep(message)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Task, task_backends
+from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, InvalidTask, Task, task_backends
 from django_pgqueue.tasks import after as dependencies, habits, retry, validation
 
 if TYPE_CHECKING:
@@ -106,6 +106,24 @@ class PgQueueTask(GenericTask[P, R]):
                 task = self.func.__name__
                 message = f"{task} is a task of django.tasks, which has no {name!r}. Write {instead.format(task=task)}."
             raise AttributeError(message, name=name, obj=self)
+
+        def call(self, *args: Any, **kwargs: Any) -> Any:
+            self._require_steps(args)
+            return Task.call(self, *args, **kwargs)
+
+        async def acall(self, *args: Any, **kwargs: Any) -> Any:
+            self._require_steps(args)
+            return await Task.acall(self, *args, **kwargs)
+
+        def _require_steps(self, args: tuple[Any, ...]) -> None:
+            """Django's ImmediateBackend gives a task another context."""
+            if self.durable and not (args and hasattr(args[0], "step")):
+                message = (
+                    f"{self.module_path} is durable: its first argument is the context with its steps, which a queue "
+                    "gives. In tests use drain() of django_pgqueue.testing, or the InlineBackend of "
+                    "django_pgqueue.stand_ins."
+                )
+                raise InvalidTask(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the task as a path and values, so that results can be cached.

@@ -13,6 +13,7 @@ from django_pgqueue.backend import results
 from django_pgqueue.backend.lazy_result import know
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, task_backends
+from django_pgqueue.durable.steps import open_blocks
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.times import EpochDateTime
@@ -141,7 +142,7 @@ class InsideTheTest(Execution):
         return False
 
     def call(self) -> Any:
-        self.blocks = len(connections[self.backend.settings.database].atomic_blocks)
+        self.blocks = open_blocks()
         opened = [
             (connection, savepoint)
             for connection in connections.all(initialized_only=True)

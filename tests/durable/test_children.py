@@ -135,3 +135,14 @@ def test_results_of_children_outlive_the_history_until_their_parent_has_read_the
     drain()
     result.refresh()
     assert result.return_value == [2, 4, 200]
+
+
+def test_a_child_with_a_unique_key_is_not_cancelled_with_one_of_those_who_asked_for_it() -> None:
+    child = tasks.double.using(unique_key="one", run_after=tasks.HOUR)
+    asked_before = child.enqueue(1)
+    tasks.CODE["code"] = lambda context: context.gather([child.enqueue_in(context, 2)])
+    result = tasks.run_code.enqueue("code")
+    drain()
+    assert control.cancel(result) == "cancelled"
+    asked_before.refresh()
+    assert asked_before.status == "READY"

@@ -269,6 +269,12 @@ class TestOnOtherBackends:
         assert isinstance(made.get_backend(), ImmediateBackend)
         assert made.using(max_attempts=5).enqueue(1).return_value == {"args": [1], "kwargs": {}}
 
+    def test_a_durable_task_says_that_an_immediate_backend_has_no_steps(self) -> None:
+        made = task(backend="immediate", durable=True)(tasks.describe.func)
+        assert "is durable: its first argument is the context with its steps" in made.enqueue(1).errors[0].traceback
+        with pytest.raises(InvalidTask, match="the InlineBackend"):
+            async_to_sync(made.acall)()
+
     def test_our_task_may_be_sent_elsewhere(self) -> None:
         assert tasks.echo.using(backend="immediate").enqueue(5).return_value["args"] == [5]
         assert async_to_sync(tasks.echo.using(backend="immediate").aenqueue)(5).return_value["args"] == [5]

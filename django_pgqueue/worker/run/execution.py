@@ -121,7 +121,7 @@ class Execution:
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
         self.blocks = 0
-        """The number of ``transaction.atomic()`` that are open around the task, on the connection of its steps."""
+        """The number of ``transaction.atomic()`` that are open around the task."""
         self.steps: Steps | None = None
         """Those of a durable task, from its begin on."""
         self.waits: Waits | None = None

@@ -17,7 +17,7 @@ from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
 from tests.support.site import shelf, slow
-from tests.support.site.shelf import note, post
+from tests.support.site.shelf import note, post, steps_in_a_block_of_the_other
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -131,3 +131,11 @@ def connections_of_workers(database: str) -> list[Any]:
             "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
         )
         return list(cursor.fetchall())
+
+
+def test_a_step_in_a_transaction_of_the_other_database_is_refused() -> None:
+    result = steps_in_a_block_of_the_other.enqueue()
+    drain()
+    result.refresh()
+    assert "'add' is inside of transaction.atomic()" in result.errors[0].traceback
+    assert not Group.objects.exists()

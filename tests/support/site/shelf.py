@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import Group
+from django.db import transaction
 
 from django_pgqueue.tasks import task
+
+if TYPE_CHECKING:
+    from django_pgqueue.durable import DurableContext
 
 
 def at_once(exception: BaseException, task_result: Any) -> float:
@@ -47,3 +51,9 @@ def fail(text: str = "no network") -> None:
 @task(max_attempts=3, backoff=at_once)
 def fail_three_times() -> None:
     raise OSError("again")
+
+
+@task(durable=True)
+def steps_in_a_block_of_the_other(context: DurableContext) -> None:
+    with transaction.atomic(using="default"):
+        context.step("add", add_group.func, "of a step")
