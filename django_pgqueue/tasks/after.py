@@ -32,10 +32,14 @@ def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
     >>> ids([3, "1", 3])
     (1, 3)
     """
+    if isinstance(results, str) or not hasattr(results, "__iter__"):  # the id of a result is a text, too
+        message = f"after is {quote(results)}, and must be a list of results or ids: after=[result]."
+        raise InvalidTask(message)
     found = set()
     for result in results:
         given: Any = getattr(result, "id", result)
-        if isinstance(given, bool) or not str(given).isascii() or not str(given).isdigit():
+        text = str(given)
+        if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
             message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."
             raise InvalidTask(message)
         found.add(int(given))

@@ -64,7 +64,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         known = databases.asked(options["database"])
         if len(known) != 1:
-            message = f"Name one of the databases with --database: {', '.join(known)}."
+            message = f"TASKS names queues in {', '.join(known) or 'no database'}: choose one with --database."
             raise CommandError(message)
         try:
             with databases.with_its_queue(known[0]):

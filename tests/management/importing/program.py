@@ -78,7 +78,8 @@ def django_q2() -> None:
     async_task(tasks.pay, 2)  # as it was pickled, it is a task by now
     async_task(f"{PATH}.note", hook="shop.hooks.done")
     async_task(f"{PATH}.plain")
-    async_task(partial(tasks.pay, 5))  # type: ignore[arg-type, operator]
+    paid: Any = tasks.pay
+    async_task(partial(paid, 5))
     OrmQ.objects.create(key="shop", payload="nonsense", lock=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
     schedule(f"{PATH}.note", 1, "x", name="hourly", schedule_type="H", next_run=LATER)
     schedule(f"{PATH}.note", name="quarterly", schedule_type="Q", next_run=LATER)
