@@ -63,7 +63,7 @@ def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
         found[url] = axe.faults(page, source)
         look(page, dark=True)
         found[f"{url} dark"] = axe.faults(page, source, "color-contrast")
-        if "change" in url or url == OVERVIEW:
+        if "change" in url or url in (OVERVIEW, MESSAGES):
             look(page, narrow=True)
             found[f"{url} narrow"] = axe.faults(page, source)
     page.open(f"{MESSAGES}{waits}/change/")

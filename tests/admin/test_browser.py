@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_
 OVERVIEW = "/admin/django_pgqueue/overview/"
 HOUR_MS = 3_600_000
 NARROW, WIDE = 390, 1440
+
+PICTURES = os.environ.get("PGQUEUE_PICTURES") == "1"
 
 chromium = browser.chromium
 under_way: list[str] = []
@@ -171,6 +174,10 @@ def settled_by_people(queue: None) -> None:
 
 
 def looked_at(page: browser.Page, name: str) -> None:
+    """On a phone nothing has to be moved sideways.  The pictures are for people."""
+    assert width(page) <= NARROW, name
+    if not PICTURES:
+        return
     page.save(f"admin-{name}", WIDE)
     page.save(f"admin-{name}-dark", WIDE, dark=True)
     page.save(f"admin-{name}-narrow", NARROW)
@@ -178,7 +185,7 @@ def looked_at(page: browser.Page, name: str) -> None:
 
 
 @pytest.mark.usefixtures("settled_by_people")
-def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page) -> None:
+def test_the_pages_fit_narrow_screens(page: browser.Page) -> None:
     courier = Message.objects.get(task="shop.tasks.book_courier").pk
     slow = Message.objects.get(queue="slow").pk
     running, parked, waits = (Message.objects.get(queue=name).pk for name in ("long", "unknown", "batch"))
@@ -214,21 +221,25 @@ def test_the_pages_fit_light_and_dark_mode_and_narrow_screens(page: browser.Page
     looked_at(page, "message-run-now")
 
 
-@pytest.mark.usefixtures("queue")
-@pytest.mark.parametrize(
-    ("url", "text"), [(MESSAGES, "The courier's line is busy"), (ATTEMPTS, "The voucher TEA-2019")]
-)
-def test_a_list_fits_a_window_of_1440_pixels_with_the_error_in_it(page: browser.Page, url: str, text: str) -> None:
-    page.open(url)
-    page.shows(text)
-    page.save(f"admin-1440-{url.split('/')[-2]}", 1440)
-    viewport = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
-    inside, whole = page.driver.execute_script(
-        "const list = document.querySelector('.results'); return [list.clientWidth, list.scrollWidth]"
-    )
-    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert whole <= inside
+@pytest.mark.usefixtures("settled_by_people")
+def test_the_lists_fit_a_window_of_1440_pixels_and_a_phone_with_their_errors(page: browser.Page) -> None:
+    script = "const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth"
+    hidden = {}
+    for url, text in [
+        (MESSAGES, "The courier's line is busy"),
+        (ATTEMPTS, "The voucher TEA-2019"),
+        (SCHEDULES, "no longer in the code"),
+        (WORKERS, "all but slow"),
+        (BINDINGS, "(regular expression)"),
+    ]:
+        page.open(url)
+        page.shows(text)
+        for pixels in (WIDE, NARROW):
+            viewport = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+            hidden[url, pixels] = page.driver.execute_script(script)
+            page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert not any(hidden.values()), hidden
 
 
 @pytest.mark.usefixtures("queue")
@@ -289,6 +300,8 @@ def test_an_open_list_shows_progress_an_end_and_offers_new_rows(page: browser.Pa
     complete(received)
     page.shows("ended")
     assert page.find(".action-select").get_attribute("disabled")
+    unnamed = "return document.querySelectorAll('#result_list tbody td.field-task:not([data-label])').length"
+    assert page.driver.execute_script(unnamed) == 0
     send(task="shop.tasks.book_courier")
     page.shows("1 new: show")
     assert "book_courier" not in page.text
@@ -456,7 +469,6 @@ def test_insights_are_readable_and_fit_a_narrow_screen(page: browser.Page) -> No
     page.open(INSIGHTS)
     page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
     looked_at(page, "insights")
-    assert width(page) <= NARROW
 
 
 def width(page: browser.Page) -> int:

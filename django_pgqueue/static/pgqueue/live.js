@@ -2,6 +2,11 @@
    was told to stop.  On the page of a row only the fields change that nobody can edit. */
 "use strict";
 (() => {
+  // On a narrow screen a row is a card, in which each cell says the name of its column.
+  const heads = [...document.querySelectorAll("#result_list thead th")].map((head) => head.textContent.trim());
+  const name = (row) => [...row.cells].forEach((cell, place) => cell.setAttribute("data-label", heads[place]));
+  document.querySelectorAll("#result_list tbody tr").forEach(name);
+
   const live = document.getElementById("pgqueue-live");
   const button = document.getElementById("pgqueue-live-switch");
   const state = document.getElementById("pgqueue-live-state");
@@ -55,6 +60,7 @@
       } else {
         const fresh = document.createElement("tr");
         fresh.innerHTML = cells.join("");
+        name(fresh);
         [...fresh.cells].forEach((cell, number) => put(cell, row.cells[number]));
       }
       changed += words(row) !== before;
