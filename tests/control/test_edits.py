@@ -100,7 +100,7 @@ class TestCommand:
     def test_it_counts_and_changes_nothing_without_yes(self) -> None:
         send(queue="bulk", task="shop.tasks.mail")
         assert qedit("--queue", "bulk", "--task", "shop.tasks.mail", "--cancel") == [
-            "1 message match now.",
+            "1 message matches now.",
             "Nothing was changed: --yes does it.",
         ]
         assert Message.objects.exists()
@@ -124,6 +124,8 @@ class TestCommand:
         with pytest.raises(CommandError, match="was stopped before"):
             qedit("--stop", str(asked))
         qedit("--resume", str(asked))
+        with pytest.raises(CommandError, match=f"Edit {asked} cannot be resumed: it has ended, is not stopped, or"):
+            qedit("--resume", str(asked))
         work()
         assert qedit("--show", str(asked)) == [f"Edit {asked} finished: 0 done, 1 asked to stop."]
 

@@ -73,10 +73,12 @@ class Command(BaseCommand):
             raise CommandError(error) from error
 
     def _edit(self, database: str, options: dict[str, Any]) -> None:
-        for name, change in (("stop", control.stop_edit), ("resume", control.resume_edit)):
-            if options[name] is not None and not change(options[name], database=database):
-                message = f"Edit {options[name]} has ended, was {name}ped before, or is not stopped, or does not exist."
-                raise CommandError(message.replace("resumeped", "resumed"))
+        if (number := options["stop"]) is not None and not control.stop_edit(number, database=database):
+            message = f"Edit {number} cannot be stopped: it has ended, was stopped before, or does not exist."
+            raise CommandError(message)
+        if (number := options["resume"]) is not None and not control.resume_edit(number, database=database):
+            message = f"Edit {number} cannot be resumed: it has ended, is not stopped, or does not exist."
+            raise CommandError(message)
         existing = next((options[name] for name in ("stop", "resume", "show") if options[name] is not None), None)
         if existing is not None:
             self.stdout.write(told(control.edit_state(existing, database=database)))
@@ -87,7 +89,7 @@ class Command(BaseCommand):
         which = Filter(**given, argument=value(options["argument"]))
         count = control.count_edit(action, which, database=database).matches
         noun = "ended message" if action == "enqueue_again" else "message"
-        self.stdout.write(f"{count:,} {noun}{'' if count == 1 else 's'} match now.")
+        self.stdout.write(f"1 {noun} matches now." if count == 1 else f"{count:,} {noun}s match now.")
         if not options["yes"]:
             self.stdout.write("Nothing was changed: --yes does it.")
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import sql_files
 from django_pgqueue.monitoring.doctor import KINDS
+from django_pgqueue.tasks import PgQueueTask
 from tests.project.docs import sql_reference
 from tests.support.commands import all_actions
 from tests.support.pages import ROOT, section, text_of
@@ -71,6 +73,13 @@ def test_the_settings_page_has_every_option_with_its_default() -> None:
     assert [name for name, _ in found] == Options.names()
     for name, default in found:
         assert eval(default) == getattr(defaults, name.lower()), name  # noqa: S307 -- our own page
+
+
+def test_the_page_of_tasks_has_every_option_of_a_task() -> None:
+    of_a_call = {"run_after", "after", "after_policy", "after_results", "run_in"}
+    rows = re.findall(r"^\| (`.+?`) \| ", section("tasks", "Declare").partition("\n### ")[0], re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert documented == {option.name for option in fields(PgQueueTask)} - of_a_call - {"func"}
 
 
 def test_the_checks_page_has_every_check() -> None:
@@ -193,3 +202,9 @@ def is_there(file: str, names: str) -> bool:
         return False
     text = path.read_text(encoding="utf-8")
     return all(re.search(rf"^\s*(async def|def|class) {name}\b", text, re.MULTILINE) for name in names.split("::")[1:])
+
+
+def test_bold_in_the_comparison_is_what_others_do_better() -> None:
+    rows = re.findall(r"^\| \*\*.+$", text_of("comparison").partition("\n## Further systems")[0], re.MULTILINE)
+    assert len(rows) > 50
+    assert [row for row in rows if "**" in row.split(" | ")[1]] == []
