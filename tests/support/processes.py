@@ -7,15 +7,25 @@ import os
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.nursery import Nursery
 from tests.support.waiting import SECONDS, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tests.support.nursery import Forked
+
 ROOT = Path(__file__).resolve().parents[2]
+MANAGE = "tests.support.site.manage"
+
+
+@cache
+def nursery() -> Nursery:
+    return Nursery()
 
 
 class QWorker:
@@ -23,9 +33,15 @@ class QWorker:
 
     def __init__(self, arguments: tuple[str, ...], *, environment: Mapping[str, str], output: Path) -> None:
         self._output = output
+        output.touch()
+        if nursery().takes(environment):
+            self.process: Forked | subprocess.Popen[bytes] = nursery().start(
+                MANAGE, "qworker", *arguments, environment=environment, output=output
+            )
+            return
         with output.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.site.manage", "qworker", *arguments],
+                [sys.executable, "-m", MANAGE, "qworker", *arguments],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
