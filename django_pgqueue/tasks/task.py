@@ -304,4 +304,5 @@ def _restore(path: str, values: dict[str, Any]) -> PgQueueTask[..., Any]:
         raise ValueError(message) from error
     names = {item.name for item in fields(PgQueueTask)} - {"func", *values}
     kept = {name: getattr(declared, name) for name in names if hasattr(declared, name)}
-    return PgQueueTask(func=func, **kept, **values)
+    kind = type(declared) if isinstance(declared, PgQueueTask) else PgQueueTask
+    return kind(func=func, **kept, **values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,11 @@ def test_an_option_of_none_is_celery_s_default(now: Clock) -> None:
     )(note.func)
     assert (declared.queue_name, declared.timeout, declared.expires) == ("default", None, None)
     note.apply_async((1,), link=None, ignore_result=True)
+
+
+def test_a_pickled_task_is_still_one_for_celery_s_calls() -> None:
+    for task in (note, ask_again):
+        assert pickle.loads(pickle.dumps(task)) == task  # noqa: S301
 
 
 @pytest.mark.parametrize(
