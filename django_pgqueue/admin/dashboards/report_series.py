@@ -70,7 +70,7 @@ def numbers(of_texts: Mapping[str, int]) -> dict[int, int]:
     return {int(bucket): int(count) for bucket, count in of_texts.items()}
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """Attempts of a task in a queue."""
 
     queue: str
@@ -151,11 +151,11 @@ class Figures:
         return found
 
     @cached_property
-    def kinds(self) -> dict[Kind, Total]:
+    def kinds(self) -> dict[JobKind, Total]:
         """Added up once for all tables: a week of many queues has thousands of histograms."""
-        found: dict[Kind, Total] = defaultdict(Total)
+        found: dict[JobKind, Total] = defaultdict(Total)
         for row in self.rows:
-            found[Kind(row["queue"], row["task"])].add(row)
+            found[JobKind(row["queue"], row["task"])].add(row)
         return found
 
     def by_name(self, column: Literal["queue", "task"]) -> list[tuple[str | None, Total]]:
