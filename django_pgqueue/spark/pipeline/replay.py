@@ -10,8 +10,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark import database
-from django_pgqueue.spark.lake import Lake, LakeError, read_lake
+from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
+from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.session import same_environment
@@ -30,6 +31,7 @@ PREVIEWED = 10
 REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
 COPIED = ("content", "headers", "task", "channel")
 """Columns that a message is made of, and that a lake may lack or have as masks."""
+READ = (*COPIED, "message_id", "final", "status", "queue", "priority", "max_attempts", "finished_at", "error_class")
 TASKS = 8
 """Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
@@ -68,8 +70,13 @@ def replay(
     progress = progress or Quiet()
     progress.step("selecting")
     same_environment(spark, PipelineOptions.of(options or {}))
-    KeptColumns.of(Lake.open(spark, path).version()).require(COPIED, "A replay")
-    found = selected(read_lake(spark, path, since=since, until=until), where)
+    lake = Lake.open(spark, path)
+    version = lake.version()
+    kept = KeptColumns.of(version)
+    kept.require(COPIED, "A replay")
+    names = {*READ, *asked(spark.createDataFrame([], kept.schema()), where)}
+    columns = [name for name in kept.names if name in names]
+    found = selected(read_files(lake, "attempts", version.files(since=since, until=until), columns), where)
     every = sorted(row["message_id"] for row in found.select("message_id").collect())
     name = f"replay {again}".strip()
     before = replayed(name, every, options or {})
@@ -87,6 +94,15 @@ def replay(
         preview=preview,
         enqueued=bool(ids) and not dry_run,
     )
+
+
+def asked(attempts: DataFrame, where: str) -> set[str]:
+    """Returns the columns that a condition names: of a file in a store, Spark reads all that are not left out here."""
+    names = selected(attempts, where)._jdf.queryExecution().analyzed().references().iterator()  # noqa: SLF001
+    found = set()
+    while names.hasNext():
+        found.add(names.next().name())
+    return found
 
 
 def replayed(name: str, ids: list[int], options: Mapping[str, str]) -> set[int]:

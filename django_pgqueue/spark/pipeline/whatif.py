@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.pipeline.progress import Progress
 
+COLUMNS = ("queue", "channel", "status", "priority", "created_at", "dequeue_at", "started_at", "finished_at")
 MOST = 2_000_000
 """Maximum of attempts: each task holds all of them in memory, at about 100 bytes each."""
 
@@ -56,7 +57,7 @@ def whatif(
     """
     progress = progress or Quiet()
     progress.step("reading arrivals")
-    recorded = record(read_lake(spark, path, since=since, until=until), queues)
+    recorded = record(read_lake(spark, path, columns=COLUMNS, since=since, until=until), queues)
     progress.step(f"simulating {len(scenarios)} scenarios")
     found = spark.sparkContext.parallelize([asdict(scenario) for scenario in scenarios], len(scenarios)).map(
         lambda words: predict(recorded.value, Scenario(**words))
@@ -79,7 +80,7 @@ def needed(
     """Returns by load the fewest slots with which ``share`` of the messages starts ``within`` seconds, or None."""
     progress = progress or Quiet()
     progress.step("searching the number of slots")
-    recorded = record(read_lake(spark, path, since=since, until=until), queues)
+    recorded = record(read_lake(spark, path, columns=COLUMNS, since=since, until=until), queues)
     found = spark.sparkContext.parallelize(list(loads), len(loads)).map(
         lambda load: needed_slots(recorded.value, target_ms=within * 1000, share=share, load=load)
     )

@@ -10,8 +10,9 @@ from django.core.management import CommandError, call_command
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.spark.errors import SparkQueueError
-from django_pgqueue.spark.lake import LakeError
+from django_pgqueue.spark.lake import LakeError, read_lake
 from django_pgqueue.spark.pipeline import export, replay
+from django_pgqueue.spark.pipeline.replay import asked
 from tests.spark.pipeline.conftest import settled
 from tests.support.sessions import token
 
@@ -52,6 +53,7 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
         with pytest.raises(SparkQueueError, match=f"{VARIABLE} has changed after Spark had started"):
             replay(spark, lake, FAILED, options=options)
 
+    assert asked(read_lake(spark, lake), "traceback is null or queue = 'mail'") == {"traceback", "queue"}, "to be read"
     seen = replay(spark, lake, FAILED, dry_run=True, options=options)
     assert [seen.messages, seen.enqueued, session.messages()] == [2, False, []]
     assert [row["message_id"] for row in seen.preview] == old
