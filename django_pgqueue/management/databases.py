@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
+from django.db import ProgrammingError
+from psycopg.errors import InsufficientPrivilege
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases
@@ -26,9 +28,15 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
 
 @contextmanager
 def with_its_queue(alias: str) -> Iterator[None]:
-    """If the database lacks what the command needs, ends it with the remedy."""
+    """If the database lacks what the command needs, or its login may not do it, ends it with the remedy."""
     try:
         with functions.explained(alias):
             yield
     except OutdatedQueue as error:
         raise CommandError(error) from error
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, InsufficientPrivilege):
+            raise
+        said = error.__cause__.diag.message_primary
+        message = f"The login of the database {alias!r} may not do this ({said}). sql/roles.sql says which role may."
+        raise CommandError(message) from error

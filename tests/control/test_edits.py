@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.control import count_edit, edit, edit_state, resume_edit, stop_edit
@@ -146,6 +146,13 @@ class TestCommand:
     def test_what_it_cannot_do_is_an_error(self, arguments: list[str], says: str) -> None:
         with pytest.raises(CommandError, match=says):
             qedit(*arguments)
+
+    def test_a_login_that_may_not_is_told_so_in_a_sentence(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("create role nobody; set local role nobody")
+        says = r"The login of the database 'default' may not do this \(permission denied for table pgqueue_message\)\. "
+        with pytest.raises(CommandError, match=says), transaction.atomic():
+            qedit("--cancel")
 
     def test_a_user_without_a_name_and_one_who_does_not_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
