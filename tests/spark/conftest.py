@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +64,11 @@ def environment(**variables: str) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def url(test_database: str) -> str:
     """The test database, as an environment variable has it."""
-    at: dict[str, Any] = conninfo_to_dict(test_database)
+    return url_of(test_database)
+
+
+def url_of(conninfo: str) -> str:
+    at: dict[str, Any] = conninfo_to_dict(conninfo)
     return f"postgresql://{at['user']}:{quote(at['password'])}@{at['host']}:{at.get('port') or 5432}/{at['dbname']}"
 
 
@@ -90,6 +95,16 @@ def queue(connect: Connect) -> Iterator[Session]:
     queue = connect()
     yield queue
     wait_until(lambda: not queue.rows(LEFT_OPEN), "the connections of tasks are closed")
+
+
+def private_disk(place: Path) -> tuple[str, ...]:
+    """The beginning of a command that sees another disk at a place: as on a machine that does not share the folder."""
+    place.mkdir()
+    private = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs "{place}" && exec "$@"', "sh")
+    refused = subprocess.run([*private, "true"], capture_output=True, text=True, check=False)
+    if refused.returncode:
+        pytest.skip(f"this process may not make a mount namespace: {refused.stderr.strip()}")
+    return private
 
 
 def finish(session: Session, number: int = 1, **message: Any) -> list[int]:

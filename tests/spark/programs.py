@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import __main__, pipeline, session as sessions_of_spark
-from django_pgqueue.spark.lake import Lake, read_lake
-from django_pgqueue.spark.pipeline.progress import Lines
+from django_pgqueue.spark.lake import Lake, LakeError, read_lake
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.pages import ROOT
 
@@ -122,28 +121,28 @@ def ids(spark: SparkSession, lake: str) -> list[int]:
     return sorted(row[0] for row in read_lake(spark, lake).select("id").collect())
 
 
-def keep_up(spark: SparkSession, folder: str) -> dict[str, Any]:
-    """Exports and follows in turns until there is a file "enough", and once more."""
-    lake, enough, turns = f"{folder}/jobs", Path(folder, "enough"), 0
+def keep_up(spark: SparkSession, lake: str, enough: str) -> dict[str, Any]:
+    """Exports and follows in turns until there is a file ``enough``, and once more; it adopts what was renamed."""
     print("ready", flush=True)
-    last = False
+    turns, last = 0, False
     while not last:
-        last = enough.exists()
-        pipeline.export(spark, lake)
+        last = Path(enough).exists()
+        try:
+            pipeline.export(spark, lake)
+        except LakeError as error:
+            if "--adopt" not in str(error):
+                raise
+            pipeline.adopt(spark, lake)
+            pipeline.export(spark, lake)
         pipeline.follow(spark, lake, once=True)
         turns += 1
-    return {"ids": ids(spark, lake), "turns": turns}
+    return {"turns": turns}
 
 
-def go_on(spark: SparkSession, step: str, lake: str, rows: str = "1000000") -> dict[str, Any]:
-    """Exports or follows until it is killed, and says what it is about."""
-    progress = Lines(sys.stdout)
-    progress.say("begun")
+def go_on(spark: SparkSession, lake: str, rows: str) -> dict[str, Any]:
+    """Exports until it is killed."""
     while True:
-        if step == "follow":
-            pipeline.follow(spark, lake, seconds=0.2, progress=progress)
-        else:
-            pipeline.export(spark, lake, options={"maxRowsPerBatch": rows}, progress=progress)
+        pipeline.export(spark, lake, options={"maxRowsPerBatch": rows})
 
 
 def catch_up(spark: SparkSession, folder: str) -> None:
@@ -232,6 +231,8 @@ def main(program: str, master: str, *arguments: str) -> None:
     programs = (round_trip, enqueue, keep_up, go_on, enqueue_on, speculate, elsewhere)
     run: Any = {function.__name__: function for function in programs}[program]
     configuration = QUICK_CLUSTER | (SPECULATION if program in {"speculate", "enqueue_on"} else {})
+    if program == "keep_up":  # the database gets another name, and workers of a cluster have the first one
+        configuration |= {"spark.executorEnv.DATABASE_URL": os.environ["DATABASE_URL"], "spark.cores.max": "1"}
     if program == "elsewhere":  # its cluster has one core, and Spark would wait two minutes for the other
         configuration |= {"spark.cores.max": "1"}
     spark = sessions_of_spark.start(program, master=master, configuration=configuration)

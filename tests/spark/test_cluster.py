@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
 from tests.spark import programs
-from tests.spark.conftest import arguments, environment, finish
+from tests.spark.conftest import arguments, environment, finish, private_disk
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.waiting import wait_until
 
@@ -106,13 +106,8 @@ def test_a_task_that_runs_twice_counts_once(queue: Session, url: str, tmp_path: 
 def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
     queue: Session, url: str, tmp_path: Path
 ) -> None:
-    """As on a cluster whose machines do not share the folder: the worker sees another disk at its place."""
     place = tmp_path / "place"
-    place.mkdir()
-    private = ("unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs "{place}" && exec "$@"', "sh")
-    refused = subprocess.run([*private, "true"], capture_output=True, text=True, check=False)
-    if refused.returncode:
-        pytest.skip(f"this process may not make a mount namespace: {refused.stderr.strip()}")
+    private = private_disk(place)
     finish(queue, 7)
     with standalone(url, tmp_path, "127.0.0.1", prefix=private) as master:
         answer = programs.answer(programs.start("elsewhere", master, place / "jobs", url=url), 240)

@@ -60,9 +60,14 @@ class Torment:
     def end(self) -> None:
         programs.kill(self.driver)
 
-    def _kill_driver(self) -> str:
+    def restart(self, between: Callable[[], object]) -> None:
+        """Kills the driver, which does not count, and starts another one when something was done."""
         programs.kill(self.driver)
+        between()
         self.driver = self._started()
+
+    def _kill_driver(self) -> str:
+        self.restart(lambda: None)
         return self._counted("driver")
 
     def _counted(self, kind: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
+from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.support.sessions import Session
 
+BUCKET = "history"
 ELSEWHERE = """
     select exists (
         select from pg_stat_activity
@@ -40,3 +45,35 @@ def settled(session: Session) -> None:
     """Waits for transactions in other databases of the server, which hold up the horizon: tests may share a server."""
     mark = session.one("select (pg_current_xact_id()::xid)::text")
     wait_until(lambda: not session.one(ELSEWHERE, [mark]), "transactions elsewhere have ended", 100)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """S3 as moto's server has it: what the environment says about it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with (tmp_path_factory.mktemp("store") / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    address = f"http://127.0.0.1:{port}"
+
+    def is_there() -> bool:
+        try:
+            urlopen(Request(f"{address}/{BUCKET}", data=b"", method="PUT")).close()  # noqa: S310 -- made above
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_until(is_there, "the store answers", 60)
+        yield {
+            "AWS_ENDPOINT_URL": address,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "eu-central-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+    finally:
+        server.kill()
+        server.wait()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
-from urllib.request import Request, urlopen
 from uuid import uuid4
 
 import duckdb
@@ -17,14 +15,14 @@ import pytest
 from deltalake import DeltaTable
 
 from django_pgqueue.spark.lake import Lake, LakeError, OldLake, convert, read_lake
+from django_pgqueue.spark.lake.place import S3
 from django_pgqueue.spark.lake.upkeep import compact, erase, vacuum
-from django_pgqueue.spark.pipeline import check, drop_exported, export, follow, replay, report
-from tests.spark.pipeline.conftest import settled
+from django_pgqueue.spark.pipeline import Scenario, check, drop_exported, export, follow, replay, report, whatif
+from tests.spark.pipeline.conftest import BUCKET, settled
 from tests.spark.pipeline.test_delta import as_of_an_earlier_release
 from tests.spark.pipeline.test_export import ids
 from tests.support.pages import ROOT
 from tests.support.sessions import end_one
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,39 +33,13 @@ if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
-BUCKET = "history"
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (tmp_path_factory.mktemp("store") / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-
-    def is_there() -> bool:
-        try:
-            urlopen(Request(f"{address}/{BUCKET}", data=b"", method="PUT")).close()  # noqa: S310 -- made above
-        except OSError:
-            return False
-        return True
-
-    try:
-        wait_until(is_there, "the store answers", 60)
-        yield address
-    finally:
-        server.kill()
-        server.wait()
 
 
 @pytest.fixture
-def lake(address: str, spark: SparkSession) -> Iterator[str]:
+def lake(store: dict[str, str], spark: SparkSession) -> Iterator[str]:
     """What spark.hadoop.fs.s3a.* says to a session."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    settings = {"endpoint": address, "access.key": "key", "secret.key": "secret", "endpoint.region": "eu-central-1"}
+    settings = {key: store[name] for key, name in S3.items() if name in store}
     for name, value in settings.items():
         hadoop.set(f"fs.s3a.{name}", value)
     yield f"s3a://{BUCKET}/{uuid4().hex}"
@@ -93,7 +65,8 @@ def test_a_lake_in_an_object_store_goes_through_every_step(
     assert read_lake(spark, lake, columns=["status"]).columns == ["status"]
     with pytest.raises(LakeError, match=r"no column 'statu'\. It has id,"):
         read_lake(spark, lake, columns=["statu"])
-    assert replay(spark, lake, "true", dry_run=True, options=options).messages == 3
+    assert replay(spark, lake, "worker is null or true", dry_run=True, options=options).messages == 3
+    assert len(whatif(spark, lake, [Scenario(slots=1)])) == 1
     assert drop_exported(spark, lake, keep_days=30, options=options).kept == {}
 
     settings = dict(opened.place.options)
@@ -135,7 +108,7 @@ print(frame.count(), "attempts")
 
 
 def test_the_key_of_a_store_is_in_no_plan_and_in_no_log(
-    lake: str, address: str, url: str, connect: Connect, tmp_path: Path
+    lake: str, store: dict[str, str], url: str, connect: Connect, tmp_path: Path
 ) -> None:
     session = connect()
     end_one(session)
@@ -143,7 +116,7 @@ def test_the_key_of_a_store_is_in_no_plan_and_in_no_log(
     secret = uuid4().hex
     variables = {**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, lake, address, secret, str(tmp_path)],
+        [sys.executable, "-c", PROGRAM, lake, store["AWS_ENDPOINT_URL"], secret, str(tmp_path)],
         env=variables,
         capture_output=True,
         text=True,
