@@ -67,23 +67,23 @@ def test_a_forked_process_that_returns_to_a_thread_pool_ends(start: Start, job: 
 
 def test_a_forked_process_that_returns_to_the_event_loop_ends(start: Start, diary: Diary) -> None:
     forking = [fork_and_await.enqueue() for _ in range(4)]
-    writing = [write_in_steps.enqueue(f"w{n}", 100) for n in range(8)]
+    writing = [write_in_steps.enqueue(f"w{n}", 40) for n in range(8)]
     worker = start("--threads", "12")
     assert [ended(result).return_value for result in forking] == [70] * 4
     assert [ended(result).status for result in writing] == ["SUCCESSFUL"] * 8
-    assert sorted(diary.words()) == sorted(f"w{n}-{step}" for n in range(8) for step in range(100))
+    assert sorted(diary.words()) == sorted(f"w{n}-{step}" for n in range(8) for step in range(40))
     assert {entry["pid"] for entry in diary.entries()} == set(worker.children)
     assert "event loop" in worker.output
     assert worker.stop() == 0
 
 
 def test_no_job_runs_twice_because_another_forks(start: Start, diary: Diary) -> None:
-    forking = [fork_among_many.enqueue(f"f{n}") for n in range(100)]
-    others = [write.enqueue(f"w{n}") for n in range(300)]
+    forking = [fork_among_many.enqueue(f"f{n}") for n in range(50)]
+    others = [write.enqueue(f"w{n}") for n in range(150)]
     worker = start("--threads", "4", "-v", "0", ready=False)
     assert {ended(result).status for result in forking} == {"SUCCESSFUL"}
     assert {ended(result).status for result in others} == {"SUCCESSFUL"}
-    assert sorted(diary.words()) == sorted([f"f{n}" for n in range(100)] + [f"w{n}" for n in range(300)])
+    assert sorted(diary.words()) == sorted([f"f{n}" for n in range(50)] + [f"w{n}" for n in range(150)])
     assert len(worker.children) == 1
     assert worker.stop() == 0
 
@@ -91,18 +91,19 @@ def test_no_job_runs_twice_because_another_forks(start: Start, diary: Diary) -> 
 def test_a_process_that_a_task_starts_can_be_terminated(start: Start) -> None:
     start("--threads", "4", "-v", "0", ready=False)
     for number, once_it_runs in product([signal.SIGTERM, signal.SIGINT], [False, True]):
-        results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(12)]
-        assert [ended(result).return_value for result in results] == [-number] * 12
+        results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(6)]
+        assert [ended(result).return_value for result in results] == [-number] * 6
     for task in (fork_and_interrupt, interrupt_a_program):
         assert ended(task.enqueue()).return_value == -signal.SIGINT
 
 
-@pytest.mark.parametrize(("method", "size"), [("fork", 2), ("spawn", 1)])
-def test_a_pool_in_each_of_twenty_slots_works(start: Start, method: str, size: int) -> None:
-    results = [use_a_pool.enqueue(method, size) for _ in range(20)]
-    worker = start("--threads", "20", "-v", "0", ready=False)
+@pytest.mark.parametrize(("method", "size", "slots"), [("fork", 2, 20), ("spawn", 1, 4)])
+def test_a_pool_in_each_slot_works(start: Start, method: str, size: int, slots: int) -> None:
+    """An interpreter that is spawned takes half a second."""
+    results = [use_a_pool.enqueue(method, size) for _ in range(slots)]
+    worker = start("--threads", str(slots), "-v", "0", ready=False)
     wait_until(lambda: all(statuses(result) for result in results), "all pools have ended", 120)
-    assert [ended(result).return_value for result in results] == [[0, 1, 4, 9, 16]] * 20
+    assert [ended(result).return_value for result in results] == [[0, 1, 4, 9, 16]] * slots
     assert worker.stop() == 0
     assert worker.alive == []
 

@@ -6,8 +6,9 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import transaction
 
-from django_pgqueue.models import Attempt
+from django_pgqueue.models import Attempt, Message
 from tests.support.site.tasks import die_by, die_in_the_loop, hold, hold_on, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
@@ -17,39 +18,46 @@ if TYPE_CHECKING:
     from tests.support.fixtures.workers import Session, Start
 
 MAX_LOST = 20
+LOST = 17
+"""So often a job was lost before the test begins, where its twenty deaths are not what the test is about."""
+
+
+def lost_already(job: Any, times: int = LOST) -> None:
+    Message.objects.filter(pk=int(job.id)).update(lost=times)
 
 
 def attempts_of(result: Any) -> list[Attempt]:
     return list(Attempt.objects.filter(message_id=int(result.id)).order_by("id"))
 
 
-def assert_it_failed_by_its_own_limit(poison: Any) -> None:
-    assert statuses(poison) == ["lost"] * (MAX_LOST - 1) + ["failed"]
+def assert_it_failed_by_its_own_limit(poison: Any, before: int = 0) -> None:
+    assert statuses(poison) == ["lost"] * (MAX_LOST - before - 1) + ["failed"]
     last = attempts_of(poison)[-1]
     assert last.error_class == "django_pgqueue.exceptions.AttemptLost"
     assert "(loss 20 of 20)" in str(last.error_message)
 
 
 @pytest.mark.parametrize(
-    ("how", "max_attempts"),
+    ("how", "max_attempts", "before"),
     [
-        ("exit", None),
-        ("leave as if all were well", 1),
-        ("segmentation fault", 1),
+        ("exit", None, 0),
+        ("leave as if all were well", 1, LOST),
+        ("segmentation fault", 1, LOST),
     ],
 )
 def test_a_job_that_kills_its_worker_does_not_harm_twenty_others(
-    start: Start, diary: Diary, how: str, max_attempts: int | None
+    start: Start, diary: Diary, how: str, max_attempts: int | None, before: int
 ) -> None:
     good = [write.using(max_attempts=max_attempts).enqueue(f"{n:02}") for n in range(10)]
     poison = die_by.using(max_attempts=max_attempts).enqueue(how)
     good += [write.using(max_attempts=max_attempts).enqueue(f"{n:02}") for n in range(10, 20)]
+    lost_already(poison, before)
     worker = start("--threads", "4", ready=False)
     for n, result in enumerate(good):
         assert ended(result).return_value == f"{n:02}"
     ended(poison)
-    assert_it_failed_by_its_own_limit(poison)
-    assert diary.words().count(how) == MAX_LOST
+    assert_it_failed_by_its_own_limit(poison, before)
+    assert diary.words().count(how) == MAX_LOST - before
     # What had begun, and was not recorded yet, runs once more.  What was only claimed has run once.
     for n, result in enumerate(good):
         assert statuses(result) in (["succeeded"], ["lost", "succeeded"])
@@ -77,31 +85,33 @@ def test_no_message_of_a_dead_process_waits_for_its_lock(start: Start, diary: Di
     assert [statuses(result) for result in held] == [["lost", "succeeded"], ["succeeded"]]
 
 
-def test_an_operator_who_kills_twelve_times_makes_no_job_fail(start: Start, diary: Diary) -> None:
+def test_an_operator_who_kills_eighteen_times_makes_no_job_fail(start: Start, diary: Diary) -> None:
     result = hold.using(max_attempts=1).enqueue("x")
+    lost_already(result, 15)
     worker = start("--threads", "2")
-    for attempt in range(1, 13):
+    for attempt in range(1, 4):
         started(diary, "x", attempt=attempt)
         worker.send_to(diary.entries("x")[-1]["pid"], signal.SIGKILL)
-    started(diary, "x", attempt=13)
-    diary.allow("x-13")
-    assert ended(result).return_value == {"attempt": 13}
-    assert statuses(result) == ["lost"] * 12 + ["succeeded"]
+    started(diary, "x", attempt=4)
+    diary.allow("x-4")
+    assert ended(result).return_value == {"attempt": 4}
+    assert statuses(result) == ["lost"] * 3 + ["succeeded"]
 
 
-def test_an_operator_who_kills_the_whole_worker_twelve_times_makes_no_job_fail(start: Start, diary: Diary) -> None:
+def test_an_operator_who_kills_the_whole_worker_eighteen_times_makes_no_job_fail(start: Start, diary: Diary) -> None:
     """Supervisor and child at the same moment: nobody reports the death, and the lock decides."""
     result = hold.using(max_attempts=1).enqueue("x")
-    for attempt in range(1, 13):
+    lost_already(result, 15)
+    for attempt in range(1, 4):
         worker = start("--threads", "2", "--lock-seconds", "0.3", ready=False)
         started(diary, "x", attempt=attempt)
         worker.send_to_group(signal.SIGKILL)
         assert worker.ends() == -signal.SIGKILL
     start("--threads", "2", ready=False)
-    started(diary, "x", attempt=13)
-    diary.allow("x-13")
-    assert ended(result).return_value == {"attempt": 13}
-    assert statuses(result) == ["lost"] * 12 + ["succeeded"]
+    started(diary, "x", attempt=4)
+    diary.allow("x-4")
+    assert ended(result).return_value == {"attempt": 4}
+    assert statuses(result) == ["lost"] * 3 + ["succeeded"]
 
 
 @pytest.mark.parametrize("how", ["exit", "segmentation fault"])
@@ -119,7 +129,9 @@ def test_a_coroutine_that_kills_its_worker_is_found_as_well(start: Start, diary:
     beside = hold_on.using(max_attempts=1).enqueue("beside")
     start("--threads", "2")
     started(diary, "beside")
-    poison = die_in_the_loop.using(max_attempts=1).enqueue()
+    with transaction.atomic():
+        poison = die_in_the_loop.using(max_attempts=1).enqueue()
+        lost_already(poison)
     good = [write.using(max_attempts=1).enqueue(str(n)) for n in range(5)]
     started(diary, "beside", attempt=2)
     diary.allow("beside-2")
@@ -127,7 +139,7 @@ def test_a_coroutine_that_kills_its_worker_is_found_as_well(start: Start, diary:
     assert [ended(result).return_value for result in good] == [str(n) for n in range(5)]
     assert statuses(beside) == ["lost", "succeeded"]
     ended(poison)
-    assert_it_failed_by_its_own_limit(poison)
+    assert_it_failed_by_its_own_limit(poison, LOST)
     assert Attempt.objects.filter(status="failed").count() == 1
 
 
@@ -148,7 +160,8 @@ def test_if_supervisor_and_child_die_the_lock_expires_and_suspects_run_alone(
     ended(poison)
     last = attempts_of(poison)[-1]
     assert last.status == "failed"
-    assert "ran out" in str(last.error_message)
+    # Where workers take long to start, the missing session is noticed before the lock runs out.
+    assert "ran out" in str(last.error_message) or "no session of it is left" in str(last.error_message)
     assert "(loss 20 of 20)" in str(last.error_message)
     assert Attempt.objects.filter(status="failed").count() == 1
 
@@ -164,10 +177,11 @@ def test_a_burst_without_a_supervisor_ends_with_what_is_quarantined(
 
 def test_a_burst_goes_on_after_a_job_that_exits_with_code_0(start: Start, diary: Diary) -> None:
     poison = die_by.using(max_attempts=1).enqueue("leave as if all were well")
+    lost_already(poison)
     good = [write.using(max_attempts=1).enqueue(str(n)) for n in range(20)]
     start("--burst", "--processes", "2", ready=False).ends()
     assert [statuses(result)[-1] for result in good] == ["succeeded"] * 20
-    assert_it_failed_by_its_own_limit(poison)
+    assert_it_failed_by_its_own_limit(poison, LOST)
 
 
 def test_a_quarantined_message_of_a_paused_queue_starts_no_process(
