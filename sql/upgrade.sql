@@ -1330,13 +1330,15 @@ as $$
 --   replace    it gets all values of this call
 --   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
 -- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
--- A running message is never changed, whatever p_on_conflict is.  No conflict breaks the caller's transaction; only
+-- A running message is never changed, whatever p_on_conflict is, nor one of a durable task that has begun: its steps have
+-- been done with the arguments that it has.  No conflict breaks the caller's transaction; only
 -- another value of p_on_conflict is an error.
 -- Waits for a transaction that is about to enqueue the same key: whether there is a conflict depends on its end.
 -- Writes pgqueue_message; a message that this call makes ready wakes a sleeping worker.
 declare
     v_now bigint := pgqueue_now(now());
     v_running boolean;
+    v_attempt integer;
     v_queue text;
 begin
     if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
@@ -1378,7 +1380,10 @@ begin
         end if;
 
         p_created := false;
-        select m.id, m.worker is not null into p_id, v_running
+        select m.id, m.attempt,
+               m.worker is not null or m.suspended_attempt is not null
+               or (m.attempt > 0 and exists (select from pgqueue_step s where s.message_id = m.id))
+        into p_id, v_attempt, v_running
         from pgqueue_message m
         where m.unique_key = p_unique_key and m.cancel_requested_at is null
           and (m.attempt = 0 or not m.unique_until_started);
@@ -1393,7 +1398,7 @@ begin
                 alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end, parked_at = null,
                 in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
-              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null and m.attempt = v_attempt
             returning m.id, m.queue into p_id, v_queue;
         else
             update pgqueue_message m
@@ -1406,7 +1411,7 @@ begin
                 state = null,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
-              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null
+              and (m.attempt = 0 or not m.unique_until_started) and m.worker is null and m.attempt = v_attempt
             returning m.id, m.queue into p_id, v_queue;
         end if;
         continue when not found;  -- it has begun or ended since

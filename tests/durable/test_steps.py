@@ -15,7 +15,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidStep
 from django_pgqueue.models import Attempt, Message, Step
 from django_pgqueue.tasks import task
-from django_pgqueue.testing import drain
+from django_pgqueue.testing import clock, drain
 from tests.durable import tasks
 
 if TYPE_CHECKING:
@@ -276,3 +276,25 @@ def test_a_late_attempt_that_catches_its_loss_runs_no_further_step() -> None:
     drain(limit=1)
     assert tasks.calls == ["one"]
     assert not Step.objects.exists()
+
+
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_a_job_that_has_done_steps_keeps_its_arguments_and_its_time(on_conflict: str) -> None:
+    def code(context: DurableContext) -> None:
+        context.step("one", tasks.note, "one")
+        if context.attempt == 2:
+            raise tasks.Trouble
+        context.sleep("a while", tasks.HOUR * 0 if context.attempt == 1 else tasks.HOUR)
+
+    tasks.CODE["code"] = code
+    with clock() as now:
+        for key, waits in (("suspended", 1), ("tried again", 2)):
+            keyed = tasks.run_code.using(unique_key=key, on_conflict=on_conflict, max_attempts=5)
+            result = keyed.enqueue("code")
+            drain(limit=waits)
+            before = Message.objects.values().get()
+            assert before["attempt"] == waits
+            assert keyed.using(run_after=tasks.HOUR * 9).enqueue("other").id == result.id
+            assert Message.objects.values().get() == before
+            Message.objects.all().delete()
+            now.advance(tasks.HOUR)
