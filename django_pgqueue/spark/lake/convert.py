@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake.place import Place
 
 DRAFT = "_converting"
+BUSY = "Another process writes this lake. Stop it, and convert again."
 
 
 def convert(spark: SparkSession, path: str | os.PathLike[str]) -> int:
@@ -88,6 +89,9 @@ def _made(lake: Lake, manifest: dict[str, Any], name: str, files: list[dict[str,
     place.sync(*(file.path for file in known))
     actions = [line for commit in (0, 1) for line in read(draft, f"{LOG}/{commit:020d}.json").splitlines()]
     _, *infos = [line for line in actions if b'"commitInfo"' in line]
+    # A store has put the seal unconditionally: an earlier release may have written its own manifest over it.
+    if sealed(lake.place / OLD_MANIFESTS) != manifest:
+        raise LakeConflict(BUSY)
     put(place, f"{LOG}/{0:020d}.json", b"\n".join(line for line in actions if line not in infos))
     place.sync_log(0)
     remove(place)
@@ -119,7 +123,7 @@ def read(place: Place, path: str) -> bytes:
 
 
 def put(place: Place, path: str, content: bytes) -> None:
-    """Makes a file as a whole, where there is none.  Nothing does so in all stores: there, no other run may write."""
+    """Makes a file as a whole, where there is none.  In a store deltalake does that for its own commits only."""
     if not place.is_folder:
         with place.files.open_output_stream(path) as file:
             file.write(content)
@@ -132,8 +136,7 @@ def put(place: Place, path: str, content: bytes) -> None:
     try:
         target.hardlink_to(draft)  # fails where another run has just made it
     except FileExistsError as error:
-        message = "Another process writes this lake. Stop it, and convert again."
-        raise LakeConflict(message) from error
+        raise LakeConflict(BUSY) from error
     finally:
         draft.unlink()
     sync(target.parent)

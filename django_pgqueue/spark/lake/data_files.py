@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -13,7 +14,6 @@ from django_pgqueue.spark.lake.errors import LakeError, NotShared
 from django_pgqueue.spark.lake.lake import DataFile
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyarrow.fs import FileSystem
 
     from django_pgqueue.spark.lake.lake import Lake
@@ -63,20 +63,11 @@ def file_at(files: FileSystem, path: str) -> DataFile:
 
 
 def sum_of_ids(files: FileSystem, path: str) -> tuple[int, int]:
-    """Returns the number of a file's rows and the sum of their ids, read back.  A report has no ids, and a step or an
-    approval that of its message.
-    """
+    """Returns the number of a file's rows and the sum of their ids, read back.  A step has that of its message."""
     rows = ids = 0
     with pq.ParquetFile(path, filesystem=files) as file:
-        names = file.schema_arrow.names
-        known = next((name for name in ("id", "message_id") if name in names), None)
-        for batch in file.iter_batches(columns=names if known is None else [known]):
+        for batch in file.iter_batches(columns=["id" if "id" in file.schema_arrow.names else "message_id"]):
             rows += batch.num_rows
-            ids += 0 if known is None else total(batch.column(known))
+            # Arrow's own sum of whole numbers has 64 bits.
+            ids += int(pc.sum(batch.column(0).cast(pa.decimal128(38))).as_py() or 0)
     return rows, ids
-
-
-def total(column: pa.Array) -> int:
-    """Sum of a column: Arrow's own has only 64 bits."""
-    largest = pc.max(pc.abs(column)).as_py() or 0
-    return int(pc.sum(column).as_py()) if largest < 2**62 // len(column) else sum(column.to_pylist())

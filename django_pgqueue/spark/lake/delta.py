@@ -6,9 +6,9 @@ from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.lake.errors import LakeError
 
 try:
-    from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction
+    from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
-    from deltalake.transaction import AddAction, RemoveAction
+    from deltalake.transaction import AddAction
 except ImportError as missing:
     message = f"A lake needs the package deltalake. Install the extra spark: {install_command('spark')}"
     raise LakeError(message) from missing
@@ -20,7 +20,7 @@ __all__ = [
     "DeltaError",
     "DeltaTable",
     "QueryBuilder",
-    "RemoveAction",
     "Schema",
     "Transaction",
+    "write_deltalake",
 ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from django_pgqueue.spark.lake.delta import (
     AddAction,
@@ -23,9 +24,9 @@ from django_pgqueue.spark.lake.delta import (
     CommitProperties,
     DeltaError,
     DeltaTable,
-    RemoveAction,
     Schema,
     Transaction,
+    write_deltalake,
 )
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, OldLake
 from django_pgqueue.spark.lake.place import Place
@@ -261,34 +262,42 @@ class Lake:
             raise LakeConflict(self._busy()) from error
         (self.place / "attempts").sync_log(version.number + 1)
 
-    def replace(
-        self, name: str, since: dt.date, until: dt.date, files: Iterable[DataFile], marks: Mapping[str, int]
-    ) -> None:
+    def replace(self, name: str, since: dt.date, until: dt.date, rows: pa.Table, marks: Mapping[str, int]) -> None:
         """Replaces the days of a table of the report."""
-        added = [file.add() for file in files]
         create(self.place / name, SCHEMAS[name])
+        dated = rows.append_column("date", pc.floor_temporal(rows["hour"], unit="day").cast(pa.date32()))
+        about = CommitProperties(
+            app_transactions=[Transaction(key, value) for key, value in marks.items()],
+            custom_metadata={"written_by": "report"},
+        )
+        days = f"date >= '{since}' and date <= '{until}'"
         for _ in range(ATTEMPTS_AT_A_COMMIT):
             table = self.opened(name)
-            old = files_of(table, since, until)
-            gone = [
-                RemoveAction(file.path, True, int(time.time() * 1000), file.bytes, {"date": file.date.isoformat()})
-                for file in old
-            ]
-            transactions = [Transaction(key, value) for key, value in marks.items()]
-            if self._committed(name, table, [*added, *gone], transactions, {"written_by": "report"}):
-                return
+            before = table.version()
+            try:
+                write_deltalake(table, dated, mode="overwrite", predicate=days, commit_properties=about)
+            except CommitFailedError:
+                continue
+            self.sync(name, before, since, until)
+            return
         raise LakeConflict(self._busy())
+
+    def sync(self, name: str, before: int, since: dt.date | None = None, until: dt.date | None = None) -> None:
+        """Makes durable what deltalake has written by itself since a version."""
+        place = self.place / name
+        place.sync(*(file.path for file in files_of(self.opened(name), since, until)))
+        place.sync_log(before + 1)
 
     def _committed(
         self,
         name: str,
         table: DeltaTable,
-        actions: Sequence[AddAction | RemoveAction],
+        actions: Sequence[AddAction],
         marks: list[Transaction],
         run: Mapping[str, object],
     ) -> bool:
         place, before = self.place / name, table.version()
-        place.sync(*(action.path for action in actions if isinstance(action, AddAction)))
+        place.sync(*(action.path for action in actions))
         try:
             table.create_write_transaction(
                 list(actions),

@@ -23,7 +23,7 @@ HELD_BYTES = 128 * 2**20
 """Memory that a task fills before it writes: the rows of one write are a row group."""
 FILE_BYTES = 256 * 2**20
 OPEN_FILES = 64
-GROWING = ("id", "message_id", "dequeue_at", "transaction_id", "created_at", "started_at", "finished_at", "hour")
+GROWING = ("id", "message_id", "dequeue_at", "transaction_id", "created_at", "started_at", "finished_at")
 REPEATED = ("status", "queue", "channel", "task", "worker", "error_class", "error_message", "traceback")
 
 

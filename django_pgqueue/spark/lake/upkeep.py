@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from django_pgqueue.spark.lake.delta import DeltaTable
     from django_pgqueue.spark.lake.lake import Lake
@@ -33,24 +33,16 @@ def compact(lake: Lake, *, most: int = FILES_OF_A_DAY) -> int:
 def _compacted(lake: Lake, name: str, most: int) -> int:
     table = lake.table(name)
     small = Counter(file.date for file in files_of(table) if file.bytes < SMALL_BYTES) if table else {}
-    days = sorted(day.isoformat() for day, files in small.items() if files > most)
+    days = sorted(day for day, files in small.items() if files > most)
     if table is None or not days:
         return 0
     before = table.version()
     try:
-        done = table.optimize.compact([("date", "in", days)], target_size=2 * SMALL_BYTES)
+        done = table.optimize.compact([("date", "in", [str(day) for day in days])], target_size=2 * SMALL_BYTES)
     except CommitFailedError:
         return 0  # rows were deleted meanwhile; the next run looks again
-    _sync(lake, name, before, days)
+    lake.sync(name, before, days[0], days[-1])
     return int(done["numFilesRemoved"])
-
-
-def _sync(lake: Lake, name: str, before: int, days: Sequence[str] | None = None) -> None:
-    """Makes durable what deltalake has written since a version."""
-    place, table = lake.place / name, lake.table(name)
-    files = files_of(table) if table else []
-    place.sync(*(file.path for file in files if days is None or file.date.isoformat() in days))
-    place.sync_log(before + 1)
 
 
 def vacuum(lake: Lake, *, kept_hours: int = KEPT_HOURS) -> int:
@@ -101,7 +93,7 @@ def _erased(lake: Lake, name: str, delete: Callable[[DeltaTable], int]) -> int:
             rows = delete(table)
         except CommitFailedError:  # an export has come first
             continue
-        _sync(lake, name, before)
+        lake.sync(name, before)
         # Not in full: files without a commit may belong to a run that goes on.
         lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
         return rows

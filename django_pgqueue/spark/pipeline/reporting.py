@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -14,23 +14,23 @@ from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import NEEDED, KeptColumns
 from django_pgqueue.spark.lake.lake import REPORTED
 from django_pgqueue.spark.lake.reading import read_files
-from django_pgqueue.spark.lake.report_files import write
-from django_pgqueue.spark.lake.schema import HISTOGRAM, SCHEMAS
+from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.export import check
 from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.report import Quality, errors_by_hour, hours, quality, queues_by_hour
+from django_pgqueue.spark.schema import arrow
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from psycopg import Cursor
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from django_pgqueue.spark.lake import DataFile, Version
+    from django_pgqueue.spark.lake import Version
     from django_pgqueue.spark.pipeline.progress import Progress
 
 TABLES = ("report_hour", "report_queue", "report_error")
@@ -83,17 +83,17 @@ def report(
             "report_queue": queues_by_hour(attempts, waiting=waiting, **limits),
             "report_error": errors_by_hour(attempts, **limits),
         }
-        added = keep(lake, frames, since, until)
+        rows = keep(lake, frames, since, until)
         waiting.unpersist()
         progress.step("writing to PostgreSQL")
-        copy(lake, added, begin, end, options)
+        copy(rows, begin, end, options)
         progress.step("looking at the quality of the data")
         unread, seconds = origin.unread(before.position)
         seen = quality(attempts, **limits)
         return Reported(
             since=since,
             until=until,
-            rows={name: sum(f.rows for f in added[name]) for name in TABLES},
+            rows={name: rows[name].num_rows for name in TABLES},
             quality=replace(seen, missed=before.missed, unread=unread, unread_seconds=seconds),
         )
 
@@ -131,30 +131,33 @@ def reported_until(lake: Lake) -> dt.date | None:
     return None if found is None else dt.date.fromordinal(found)
 
 
-def keep(lake: Lake, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date) -> dict[str, list[DataFile]]:
+def keep(lake: Lake, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date) -> dict[str, pa.Table]:
     """Replaces the reported days in the lake, one table after the other."""
-    added = {name: write(lake, frame, name) for name, frame in frames.items()}
+    rows = {name: rows_of(frame, name) for name, frame in frames.items()}
     last = max(until, reported_until(lake) or until).toordinal()
     for name in reversed(TABLES):  # the hours come last: they record how far the report has come
-        lake.replace(name, since, until, added[name], {REPORTED: last})
-    return added
+        lake.replace(name, since, until, rows[name], {REPORTED: last})
+    return rows
 
 
-def copy(
-    lake: Lake,
-    added: Mapping[str, list[DataFile]],
-    since: dt.datetime,
-    until: dt.datetime,
-    options: Mapping[str, str],
-) -> None:
+def rows_of(frame: DataFrame, name: str) -> pa.Table:
+    schema = SCHEMAS[name]
+    return frame.select(*(F.col(field.name).cast(field.dataType) for field in schema)).toArrow().cast(arrow(schema))
+
+
+def copy(rows: Mapping[str, pa.Table], since: dt.datetime, until: dt.datetime, options: Mapping[str, str]) -> None:
     """Replaces the reported hours in PostgreSQL, in one transaction."""
     with database.connect(database.writing(PipelineOptions.of(options))) as connection, connection.transaction():
         # One report at a time; readers of the tables see the previous one meanwhile.
         connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()
-        for name, files in added.items():
+        for name, table in rows.items():
             cursor.execute(DELETE[name], (since, until))
-            fill(cursor, name, rows_of(read_files(lake, name, files)))
+            with cursor.copy(COPY[name]) as copied:
+                for batch in table.to_batches(max_chunksize=10_000):
+                    for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                        # A histogram is a list of pairs.
+                        copied.write_row([json.dumps(dict(v)) if isinstance(v, list) else v for v in row])
 
 
 DELETE = {name: f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode() for name in TABLES}  # noqa: S608
@@ -162,21 +165,3 @@ COPY = {
     name: f"copy pgqueue_{name} ({', '.join(SCHEMAS[name].names)}) from stdin".encode()  # names of this package
     for name in TABLES
 }
-
-
-def fill(cursor: Cursor[Any], table: str, rows: Iterator[tuple[Any, ...]]) -> None:
-    with cursor.copy(COPY[table]) as copied:
-        for row in rows:
-            copied.write_row(row)
-
-
-def rows_of(frame: DataFrame) -> Iterator[tuple[Any, ...]]:
-    """Yields rows with times as text, because Spark's Python times are naive and in the driver's time zone."""
-    shaped = frame.select(*(as_text(name) if name == "hour" else F.col(name) for name in frame.columns))
-    histograms = {number for number, field in enumerate(frame.schema.fields) if field.dataType == HISTOGRAM}
-    for row in shaped.toLocalIterator():
-        yield tuple(json.dumps(value) if number in histograms else value for number, value in enumerate(row))
-
-
-def as_text(name: str) -> Any:
-    return F.concat(F.date_format(F.to_utc_timestamp(name, F.current_timezone()), "yyyy-MM-dd HH:mm:ss"), F.lit("+00"))

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import duckdb
@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from django_pgqueue.spark.lake import Lake, LakeError, OldLake, convert, read_lake
+from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, OldLake, convert, read_lake
+from django_pgqueue.spark.lake.convert import copied, put, read
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS
 from django_pgqueue.spark.lake.place import S3
 from django_pgqueue.spark.lake.upkeep import compact, erase, vacuum
 from django_pgqueue.spark.pipeline import Scenario, check, drop_exported, export, follow, replay, report, whatif
@@ -144,7 +146,7 @@ def test_of_exports_into_a_store_at_a_time_each_attempt_comes_from_one(
 
 
 def test_an_old_lake_in_a_store_is_converted(
-    spark: SparkSession, lake: str, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: str, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
     end_one(session)
@@ -153,6 +155,18 @@ def test_an_old_lake_in_a_store_is_converted(
     as_of_an_earlier_release(Lake.open(spark, lake))
     with pytest.raises(OldLake, match="qpipeline convert --lake s3a://"):
         read_lake(spark, lake)
+    manifests = Lake(spark, lake).place / OLD_MANIFESTS
+    old = read(manifests, "000000000007.json")
+
+    def copied_while_an_earlier_release_writes(*given: Any) -> str:
+        put(manifests, "000000000008.json", old)
+        return copied(*given)
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(sys.modules[put.__module__], "copied", copied_while_an_earlier_release_writes)
+        with pytest.raises(LakeConflict, match="Another process writes this lake"):
+            convert(spark, lake)
+    assert not Lake(spark, lake).exists
     assert convert(spark, lake) == 1
     assert export(spark, lake, options=options).rows == 0
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
