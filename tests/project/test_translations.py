@@ -8,6 +8,7 @@ import pytest
 from django.apps import apps
 from django.utils import translation
 
+from django_pgqueue.admin.dashboards.overview import PAGES
 from django_pgqueue.models import words
 from tests.support import translations
 
@@ -60,3 +61,5 @@ def test_fields_have_the_names_that_django_would_give_them_but_translated() -> N
     with translation.override("de"):
         assert str(messages._meta.get_field("priority").verbose_name) == "Priorität"
         assert str(messages._meta.verbose_name_plural) == "Nachrichten"
+        # Django's "Messages" are those of django.contrib.messages.
+        assert str(PAGES["message"][2]) == "Nachrichten"

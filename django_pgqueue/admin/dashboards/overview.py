@@ -13,7 +13,7 @@ from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
@@ -69,7 +69,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
 
 
 PAGES = {
-    "message": ("message", "message_changelist", gettext_lazy("Messages")),
+    "message": ("message", "message_changelist", pgettext_lazy("of the queue", "Messages")),
     "attempt": ("attempt", "attempt_changelist", gettext_lazy("Failed attempts")),
     "worker": ("worker", "worker_changelist", gettext_lazy("Workers")),
     "schedule": ("schedule", "schedule_changelist", gettext_lazy("Schedules")),

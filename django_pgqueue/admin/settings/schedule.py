@@ -10,7 +10,7 @@ from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext, gettext_lazy, ngettext
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from django_pgqueue import control, functions
 from django_pgqueue.admin.parts import actions, audit_log, display
@@ -123,7 +123,7 @@ class ScheduleColumns:
             return display.label(gettext("no longer in the code"), "amber")
         if schedule.next_at < self.now - ON_TIME:
             return format_html("{}{}", display.label(gettext("late"), "red"), display.line(gettext("no run yet")))
-        return display.label(gettext("active"), "green")
+        return display.label(pgettext("schedule", "active"), "green")
 
     @admin.display(description=gettext_lazy("next run"))
     def next_at(self, schedule: Schedule) -> SafeString | str:
