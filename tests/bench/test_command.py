@@ -26,7 +26,7 @@ __all__ = ["test_database"]
 SMALL = """
 --runs 1 --jobs 40 --processes 1 --bulk 50 --pick-ups 5 --sleeping-pick-ups 1 --clients 2 --sleepers 1
 --enqueue-seconds 0.5 --rates 40 --seconds 1 --links 20 --dependants 20 --unknown 20
---edited 5000 --beside-edit 50000
+--edited 20000 --beside-edit 50000
 """
 
 

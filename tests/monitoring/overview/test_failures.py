@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import budget, failures
+from django_pgqueue.monitoring.overview import budget, failures, queries
 from django_pgqueue.monitoring.overview.figure import Figure
 from tests.support.fixtures.admin import NOON, sql
 
@@ -79,3 +79,18 @@ def test_without_any_attempt_nothing_is_estimated(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(failures, "SAMPLED", -1)
     monkeypatch.setattr(failures, "MAX_ERRORS", -1)
     assert taken() == {}
+
+
+def test_a_sample_looks_each_range_up_and_does_not_compare_all_errors_with_all_ranges() -> None:
+    ended("busy", "retried", 30_000, since=24 * HOUR)
+    ended("mail", "failed", 2_000, since=24 * HOUR)
+    sql("analyze pgqueue_attempt")
+    day = NOON.replace(hour=0) - dt.timedelta(days=1)
+    asked = {"day_ago": NOON - 24 * HOUR, "hour_ago": NOON - HOUR, "day": day, "end": day + dt.timedelta(days=3)}
+    [[first, last]] = sql("select min(id), max(id) from pgqueue_attempt")
+    ranges = {"first": first, "last": last, "step": 20, "width": 2}
+    with overview.bounded("default"):
+        plan = queries.rows(f"explain {failures.IN_RANGES}", asked | ranges, using="default")
+    text = "\n".join(line for (line,) in plan)
+    assert "Join Filter" not in text, text
+    assert "Index Cond: ((id >= " in text, text
