@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext, redirect_stderr, suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.spark import __main__, pipeline, session as sessions_of_spark
-from django_pgqueue.spark.lake import Lake, LakeError, read_lake
+from django_pgqueue.spark import pipeline, session as sessions_of_spark
+from django_pgqueue.spark.lake import LakeError, read_lake
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.pages import ROOT
 
@@ -103,18 +102,6 @@ def steps(spark: SparkSession, folder: str) -> dict[str, Any]:
     pipeline.follow(spark, lake, once=True)
     reported = pipeline.report(spark, lake).rows
     return {"exported": exported, "reported": reported, "ids": ids(spark, lake)}
-
-
-def elsewhere(spark: SparkSession, lake: str) -> dict[str, Any]:
-    """The command line, twice, in this session.  Returns its codes, and what it says about errors."""
-    seen: dict[str, Any] = {}
-    for arguments in (["export"], ["follow", "--once"]):
-        errors = io.StringIO()
-        with redirect_stderr(errors):
-            code = __main__.main([*arguments, "--lake", lake])
-        seen[arguments[0]] = {"code": code, "errors": errors.getvalue()}
-    version = Lake.open(spark, lake).version()
-    return seen | {"version": version.number, "position": version.position, "files": len(version.files())}
 
 
 def ids(spark: SparkSession, lake: str) -> list[int]:
@@ -228,13 +215,11 @@ SPECULATION = {
 
 
 def main(program: str, master: str, *arguments: str) -> None:
-    programs = (round_trip, enqueue, keep_up, go_on, enqueue_on, speculate, elsewhere)
+    programs = (round_trip, enqueue, keep_up, go_on, enqueue_on, speculate)
     run: Any = {function.__name__: function for function in programs}[program]
     configuration = QUICK_CLUSTER | (SPECULATION if program in {"speculate", "enqueue_on"} else {})
     if program == "keep_up":  # the database gets another name, and workers of a cluster have the first one
         configuration |= {"spark.executorEnv.DATABASE_URL": os.environ["DATABASE_URL"], "spark.cores.max": "1"}
-    if program == "elsewhere":  # its cluster has one core, and Spark would wait two minutes for the other
-        configuration |= {"spark.cores.max": "1"}
     spark = sessions_of_spark.start(program, master=master, configuration=configuration)
     answered = run(spark, *arguments)
     print(json.dumps(answered), flush=True)

@@ -14,7 +14,7 @@ import pytest
 
 from django_pgqueue.spark import session as sessions_of_spark
 from tests.spark import programs
-from tests.spark.conftest import arguments, environment, finish, private_disk
+from tests.spark.conftest import arguments, environment, finish
 from tests.spark.quick import QUICK_CLUSTER
 from tests.support.waiting import wait_until
 
@@ -101,21 +101,6 @@ def test_a_task_that_runs_twice_counts_once(queue: Session, url: str, tmp_path: 
     assert answer["tries"] == ["0", "1"]
     assert arguments(queue) == list(range(400))
     assert not queue.rows("select from pgqueue_staged")
-
-
-def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
-    queue: Session, url: str, tmp_path: Path
-) -> None:
-    place = tmp_path / "place"
-    private = private_disk(place)
-    finish(queue, 7)
-    with standalone(url, tmp_path, "127.0.0.1", prefix=private) as master:
-        answer = programs.answer(programs.start("elsewhere", master, place / "jobs", url=url), 240)
-    for step in ("export", "follow"):
-        assert answer[step]["code"] == 1
-        assert "the executors do not share the driver's disk" in answer[step]["errors"]
-        assert "Traceback" not in answer[step]["errors"]
-    assert [answer[name] for name in ("version", "position", "files")] == [0, 0, 0]
 
 
 @contextmanager

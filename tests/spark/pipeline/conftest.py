@@ -5,18 +5,21 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
+from tests.support.sessions import end_one
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from tests.support.sessions import Session
 
@@ -39,6 +42,24 @@ def options(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     return tmp_path / "lake"
+
+
+class Add(Protocol):
+    def __call__(self, session: Session, lake: Path | str, number: int = 1) -> None: ...
+
+
+@pytest.fixture
+def add(spark: SparkSession, options: dict[str, str]) -> Add:
+    """Ends so many attempts, and exports them into a lake."""
+    from django_pgqueue.spark.pipeline import export
+
+    def add(session: Session, lake: Path | str, number: int = 1) -> None:
+        for _ in range(number):
+            end_one(session)
+        settled(session)
+        export(spark, lake, options=options)
+
+    return add
 
 
 def settled(session: Session) -> None:

@@ -29,23 +29,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.spark.pipeline.conftest import Add
     from tests.support.fixtures.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_duckdb_polars_and_spark_read_the_rows_of_postgresql(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: Path, add: Add, connect: Connect
 ) -> None:
     session = connect()
     for _ in range(3):
-        end_one(session)
-        settled(session)
-        export(spark, lake, options=options)
+        add(session, lake)
     compact(Lake.open(spark, lake), most=2)
-    end_one(session)
-    settled(session)
-    export(spark, lake, options=options)
+    add(session, lake)
     assert read_lake(spark, lake, version=1).count() == 1, "what it was then"
     history = sorted((row.id, row.finished_at) for row in session.rows("select * from pgqueue_attempt"))
     seen = pl.read_delta(str(lake / "attempts")).select("id", "finished_at").sort("id").rows()
@@ -58,12 +55,10 @@ def test_duckdb_polars_and_spark_read_the_rows_of_postgresql(
 
 
 def test_a_lake_of_an_earlier_release_is_converted_once_and_goes_on(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
 ) -> None:
     session = connect()
-    end_one(session)
-    settled(session)
-    export(spark, lake, options=options)
+    add(session, lake)
     as_of_an_earlier_release(Lake.open(spark, lake))
     for use in (lambda: read_lake(spark, lake), lambda: export(spark, lake, options=options)):
         with pytest.raises(OldLake, match="qpipeline convert --lake"):
@@ -107,12 +102,10 @@ def as_of_an_earlier_release(lake: Lake) -> None:
 
 
 def test_of_reports_at_a_time_one_stays(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
 ) -> None:
     session = connect()
-    end_one(session)
-    settled(session)
-    export(spark, lake, options=options)
+    add(session, lake)
     with ThreadPoolExecutor(2) as pool:
         for run in [pool.submit(report, spark, lake, options=options) for _ in range(2)]:
             run.result()
@@ -122,15 +115,11 @@ def test_of_reports_at_a_time_one_stays(
         assert rows or table == "report_error"
 
 
-def test_the_rows_of_one_person_are_erased(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
-) -> None:
+def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add: Add, connect: Connect) -> None:
     session = connect()
     for person in ("ann", "bob"):
         session.create({"to": person}, queue="mail", headers={})
-        end_one(session)
-    settled(session)
-    export(spark, lake, options=options)
+    add(session, lake, 2)
     first = session.history()[0].id
     assert erase(Lake.open(spark, lake), f"id = {first}") == 1
     assert first not in ids(spark, lake)
@@ -150,20 +139,16 @@ def test_a_condition_that_is_none_erases_nothing_and_is_told(
 
 
 def test_a_column_of_a_later_release_comes_to_the_table(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, earlier = connect(), KeptColumns(names=ALL[:-1])
     with monkeypatch.context() as changed:
         for name, value in (("asked", lambda _: earlier), ("of", lambda _: earlier), ("settings", lambda _: {})):
             changed.setattr(KeptColumns, name, value)
-        end_one(session)
-        settled(session)
-        export(spark, lake, options=options)
+        add(session, lake)
     assert ALL[-1] not in pl.read_delta(str(lake / "attempts")).columns
     session.create({}, queue="mail", headers={"trace": "1"})
-    end_one(session)
-    settled(session)
-    export(spark, lake, options=options)
+    add(session, lake)
     values = [None, session.rows("select headers::text from pgqueue_attempt order by id desc")[0][0]]
     assert pl.read_delta(str(lake / "attempts")).sort("id")[ALL[-1]].to_list() == values
     assert [row[0] for row in read_lake(spark, lake).orderBy("id").select(ALL[-1]).collect()] == values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from django_pgqueue.spark.lake import Lake, NotShared
 from django_pgqueue.spark.lake.data_files import seen
 from django_pgqueue.spark.lake.open_files import Written
 from django_pgqueue.spark.pipeline import export, follow, report
+from tests.spark.conftest import private_disk
 from tests.spark.pipeline.conftest import settled
 from tests.spark.pipeline.test_export import ids
 from tests.support.sessions import end_one
@@ -120,3 +123,21 @@ def test_reports_and_exports_run_while_a_follow_does(
             enough.set()
         assert exported + run.result() == 2
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a cluster whose machines do not share the folder: processes of tasks see another disk at its place."""
+    private, python = private_disk(tmp_path / "place"), tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.join([*private, sys.executable])} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    session, lake = connect(), tmp_path / "place" / "jobs"
+    end_one(session)
+    settled(session)
+    for step in (export, lambda *given, **more: follow(*given, **more, once=True)):
+        with pytest.raises(NotShared, match="the executors do not share the driver's disk"):
+            step(spark, lake, options=options)
+    version = Lake.open(spark, lake).version()
+    assert (version.number, version.position, version.files()) == (0, 0, [])
