@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 OURS = "django_pgqueue"
+KNOWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "pgqueue"}
+"""Attributes of records that are not from somebody's ``extra``."""
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
 
 
@@ -103,7 +105,10 @@ def without_failures(record: logging.LogRecord) -> bool:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formatter that writes one JSON object a line: time, level, logger, message, and all other known fields."""
+    """Formatter that writes one JSON object a line: time, level, logger, message, and all other known fields.
+
+    Of what the caller gives as ``extra`` it writes texts, numbers and booleans: an object's text may hold anything.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = {
@@ -121,8 +126,17 @@ class JsonFormatter(logging.Formatter):
             error = Error.of(record.exc_info[1])
             fields |= {"error_class": error.error_class, "traceback": (error.traceback or "").rstrip("\n")}
         fields.setdefault("trace_id", current_trace())
+        fields = {**extra_of(record), "stack": record.stack_info, **fields}
         shown = {key: value for key, value in fields.items() if value is not None}
         return json.dumps(shown, ensure_ascii=False, default=str)
+
+
+def extra_of(record: logging.LogRecord) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in KNOWN and isinstance(value, bool | int | float | str)
+    }
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:

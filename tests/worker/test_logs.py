@@ -89,6 +89,16 @@ def test_the_fields_of_a_line_follow_its_template(said: logging.LogRecord, field
     assert found["message"] == said.getMessage()
 
 
+def test_plain_values_of_extra_are_fields_and_objects_are_not() -> None:
+    said = record("paid", name="shop")
+    said.__dict__ |= {"order": 7, "fast": True, "level": "mine", "request": object(), "id": "of the order"}
+    said.stack_info = "Stack (most recent call last):"
+    found = json.loads(JsonFormatter().format(said))
+    assert found.items() >= {"order": 7, "fast": True, "level": "INFO", "id": "of the order"}.items()
+    assert found["stack"].startswith("Stack")
+    assert "request" not in found
+
+
 def test_a_traceback_is_a_field() -> None:
     try:
         raise ValueError("no")  # noqa: TRY301
