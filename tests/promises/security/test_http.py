@@ -42,6 +42,8 @@ KINDS = [
     "who may do everything but see content",
     "a superuser",
 ]
+LOOK_CLOSELY = {"who may view", "who may do everything but see content"}
+"""They get pages, and none of the secrets."""
 ROUNDS = 2
 """So many hostile requests to each page by each kind of person, and always the same."""
 SECONDS = float(os.environ.get("PGQUEUE_FUZZ_SECONDS", "0"))
@@ -100,7 +102,7 @@ def test_no_request_breaks_a_page_shows_a_secret_or_changes_forbidden_rows(
         attacker = Attacker(seed)
         wrong = []
         for route, model in [*website.pages(), *((page, "") for page in GLOBAL_PAGES)]:
-            for request in attacker.requests(route, model, ROUNDS):
+            for request in attacker.requests(route, model, ROUNDS, usual=kind in LOOK_CLOSELY):
                 with transaction.atomic():
                     found = problem(person, request, errors, before)
                     transaction.set_rollback(True)
@@ -126,8 +128,8 @@ def problem(person: Person, request: Request, errors: list[Any], before: list[An
     response = request.send(person.client)
     if response.status_code not in FINE:
         return f"{response.status_code} {errors[-1:]!r}"
-    if state() != before and (request.method in SAFE or not person.may_write):
-        changed = [one[0] for one, other in zip(state(), before, strict=True) if one != other]
+    if (request.method in SAFE or not person.may_write) and (after := state()) != before:
+        changed = [one[0] for one, other in zip(after, before, strict=True) if one != other]
         return f"changed {changed}"
     said = told(response)
     if (

@@ -224,11 +224,11 @@ class Attacker:
         models = [model for model in admin.site._registry if model._meta.app_label == "django_pgqueue"]
         return {str(model._meta.model_name): [field.name for field in model._meta.get_fields()] for model in models}
 
-    def requests(self, route: str, model: str, number: int) -> Iterator[Request]:
-        """The page as it is, what every list is asked for, and so many hostile requests."""
+    def requests(self, route: str, model: str, number: int, *, usual: bool) -> Iterator[Request]:
+        """The page as it is, so many hostile requests, and what every list is asked for."""
         yield Request(method="GET", url=self.address(route, model))
-        if "{key}" not in route:
-            yield from (Request(method="GET", url=f"{route}?{usual}") for usual in USUAL)
+        if usual and "{key}" not in route:
+            yield from (Request(method="GET", url=f"{route}?{query}") for query in USUAL)
         for _ in range(number):
             url = self.address(route, model) + self.query(model)
             dice = self.random.random()
