@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 APP = "django_pgqueue"
-USER = "load"
+USER = f"load-{os.getpid()}"
 
 
 @dataclass(slots=True)
