@@ -3,10 +3,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from example_project.development.environment import Environment
+from tests.project.setup.installations import EnvironmentOf, build_wheel, made_by_the_page
 from tests.project.setup.servers import Host
 
 
@@ -18,6 +21,24 @@ def initialised() -> Iterator[Path]:
         assert host.user("demo").url
         host.stop()
         yield folder / "demo" / "postgres"
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which an installer finds the wheel of this checkout by its name."""
+    return build_wheel(tmp_path_factory.mktemp("shelf"))
+
+
+@pytest.fixture(scope="session")
+def environment_of(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> EnvironmentOf:
+    """A user's environment with a version of Django: tests share it, because an installation takes long."""
+
+    @cache
+    def made(version: str) -> tuple[Environment, str]:
+        [wheel] = shelf.glob("*.whl")
+        return made_by_the_page(version, tmp_path_factory.mktemp("user"), wheel)
+
+    return made
 
 
 @pytest.fixture

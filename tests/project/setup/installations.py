@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from example_project.development import interpreter
 from example_project.development.environment import INSTALLERS_VARIABLES, Environment
 from tests.support.databases import psql
-from tests.support.pages import ROOT, Block, blocks
+from tests.support.pages import FOLDER, ROOT, Block, blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 README = ROOT / "README.md"
+PAGE = FOLDER / "start" / "your-project.md"
+DJANGOS = {"5.2": (3, 11), "6.1": (3, 12)}
+"""The least Python of each."""
+EnvironmentOf: TypeAlias = "Callable[[str], tuple[Environment, str]]"
 PROBE = "cronsim"
 """A small package without dependencies: if it cannot be installed, no index can be reached."""
 MINUTES_15 = 900
@@ -158,6 +164,29 @@ def _settings(conninfo: str) -> str:
         f"{block.text}\n"
         "INSTALLED_APPS += ['shop', *(['django_tasks'] if django.VERSION < (6, 0) else [])]\n"
     )
+
+
+def made_by_the_page(version: str, folder: Path, wheel: Path) -> tuple[Environment, str]:
+    """An environment with that Django, made by the command of the page "Into your project"; and the command."""
+    pythons = [path for found, path in sorted(interpreter.installed().items()) if found >= DJANGOS[version]]
+    if not pythons:
+        pytest.skip(f"no Python here is new enough for Django {version}")
+    environment = Environment(folder / "environment")
+    subprocess.run([pythons[0], "-m", "venv", "--without-pip", str(environment.folder)], check=True)
+    installation = Installation(environment=environment, project=folder)
+    [install, install_for_5_2, *_] = [block.text for block in blocks(PAGE, "sh")]
+    line = install_for_5_2 if version == "5.2" else install
+    words = shlex.split(line.replace("path/to/django_pgqueue", str(wheel)))
+    assert words[:4] == ["python", "-m", "pip", "install"]
+    try:
+        installation.install(*words[4:], f"django=={version}.*")
+    except NotInstalled as error:
+        try:
+            installation.install("--no-deps", PROBE)
+        except NotInstalled:
+            pytest.skip(f"no index can be reached: {str(error).strip().splitlines()[-1]}")
+        raise
+    return environment, line
 
 
 def build_wheel(folder: Path) -> Path:

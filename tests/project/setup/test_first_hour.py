@@ -15,21 +15,18 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from example_project.development import interpreter
-from example_project.development.environment import Environment
-from tests.project.setup.installations import MODELS, PROBE, Installation, NotInstalled, build_wheel
+from tests.project.setup.installations import DJANGOS, MODELS, PAGE, Installation
 from tests.support.databases import empty_database
-from tests.support.pages import FOLDER, blocks
+from tests.support.pages import blocks
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.project.setup.installations import EnvironmentOf
+
 pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(900)]
 
-PAGE = FOLDER / "start" / "your-project.md"
-DJANGOS = {"5.2": (3, 11), "6.1": (3, 12)}
-"""The least Python of each."""
 CONSOLE = "django.core.mail.backends.console.EmailBackend"
 ENQUEUE = """
 from django.test import RequestFactory
@@ -157,38 +154,17 @@ class Newcomer:
         return self.installation.project / path
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    [wheel] = build_wheel(tmp_path_factory.mktemp("wheel")).glob("*.whl")
-    return wheel
-
-
 @pytest.fixture(params=DJANGOS)
 def newcomer(
-    request: pytest.FixtureRequest, wheel: Path, conninfo: str, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, environment_of: EnvironmentOf, conninfo: str, tmp_path: Path
 ) -> Iterator[Newcomer]:
     """The project after the third step of the page."""
-    folder, version = tmp_path_factory.mktemp("newcomer"), request.param
-    pythons = [path for found, path in sorted(interpreter.installed().items()) if found >= DJANGOS[version]]
-    if not pythons:
-        pytest.skip(f"no Python here is new enough for Django {version}")
-    environment = Environment(folder / "environment")
-    subprocess.run([pythons[0], "-m", "venv", "--without-pip", str(environment.folder)], check=True)
-    installation = Installation(environment=environment, project=folder / "project")
-    installation.project.mkdir()
+    version = request.param
     begun_at = time.monotonic()
-    [install, install_for_5_2, migrate, *_] = [block.text for block in blocks(PAGE, "sh")]
-    line = install_for_5_2 if version == "5.2" else install
-    words = shlex.split(line.replace("path/to/django_pgqueue", str(wheel)))
-    assert words[:4] == ["python", "-m", "pip", "install"]
-    try:
-        installation.install(*words[4:], f"django=={version}.*")
-    except NotInstalled as error:
-        try:
-            installation.install("--no-deps", PROBE)
-        except NotInstalled:
-            pytest.skip(f"no index can be reached: {str(error).strip().splitlines()[-1]}")
-        raise
+    environment, line = environment_of(version)
+    installation = Installation(environment=environment, project=tmp_path / "project")
+    installation.project.mkdir()
+    migrate = blocks(PAGE, "sh")[2].text
     with empty_database(conninfo, f"newcomer{version[0]}") as database, empty_database(conninfo, "unmigrated") as empty:
         found = Newcomer(installation=installation, commands=[line], django=version, begun_at=begun_at)
         found.command("python -m django startproject website .")

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.distribution import DISTRIBUTION
-from tests.project.setup.installations import Installation, build_wheel
+from tests.project.setup.installations import Installation
 from tests.support.databases import empty_database
 from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.project.setup.installations import EnvironmentOf
 
 pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(1800)]
 
@@ -30,32 +32,39 @@ FOR = {
 """A use of each extra; the empty name: without any extra."""
 
 
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("shelf"))
-
-
 def test_every_public_extra_is_tried() -> None:
     assert set(FOR) - {""} == set(PYPROJECT["project"]["optional-dependencies"])
 
 
-@pytest.mark.parametrize(
-    "extras",
-    [["", "prometheus", "otel", "cli"], ["django52"], pytest.param(["spark"], marks=pytest.mark.spark)],
-    ids=" ".join,
-)
-def test_the_wheel_is_installed_by_its_name_and_runs_the_readme(
-    extras: list[str], shelf: Path, tmp_path: Path, conninfo: str
+def test_the_wheel_is_installed_by_its_name_with_each_extra_and_runs_the_readme(
+    shelf: Path, environment_of: EnvironmentOf, tmp_path: Path, conninfo: str
 ) -> None:
-    """The README runs with the first extra alone; the others follow, because an installation takes long."""
+    """In the environment in which a newcomer has followed the page: what a first installation brings is seen there."""
+    installation = Installation(environment=environment_of("5.2")[0], project=tmp_path / "project")
+    installation.project.mkdir()
+    installation.install("--find-links", str(shelf), "--force-reinstall", "--no-deps", f"{DISTRIBUTION}=={VERSION}")
+    with empty_database(conninfo, "installed") as database:
+        installation.write_readmes_project(database)
+        installation.follow_readme(database)
+        extras = [extra for extra in FOR if extra != "spark"]
+        installation.install("--find-links", str(shelf), f"{DISTRIBUTION}[{','.join(filter(None, extras))}]=={VERSION}")
+        for extra in extras:
+            installation.try_out(FOR[extra])
+        assert_it_is_the_wheel(installation)
+
+
+@pytest.mark.spark
+def test_the_wheel_with_spark_runs_the_readme(shelf: Path, tmp_path: Path, conninfo: str) -> None:
     installation = Installation.made(tmp_path)
     with empty_database(conninfo, "installed") as database:
         installation.write_readmes_project(database)
-        for extra in extras:
-            wanted = f"{DISTRIBUTION}[{extra}]=={VERSION}" if extra else f"{DISTRIBUTION}=={VERSION}"
-            installation.install("--find-links", str(shelf), wanted, "psycopg[binary]")
-            installation.try_out(FOR[extra])
-            if extra == extras[0]:
-                installation.follow_readme(database)
-        where = installation.run("-c", "import django_pgqueue; print(django_pgqueue.__file__)").strip()
-        assert where.startswith(str(installation.environment.folder)), "it is the wheel, and not this checkout"
+        wanted = f"{DISTRIBUTION}[spark]=={VERSION}"
+        installation.install("--find-links", str(shelf), wanted, "psycopg[binary]")
+        installation.try_out(FOR["spark"])
+        installation.follow_readme(database)
+        assert_it_is_the_wheel(installation)
+
+
+def assert_it_is_the_wheel(installation: Installation) -> None:
+    where = installation.run("-c", "import django_pgqueue; print(django_pgqueue.__file__)").strip()
+    assert where.startswith(str(installation.environment.folder)), "and not this checkout"
