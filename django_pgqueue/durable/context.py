@@ -48,8 +48,9 @@ KEYS = uuid.UUID("6f1d3a8e-3c53-4d0c-9a0e-5f2f0c1b7a55")
 class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     """The context of a task with ``durable=True``.
 
-    Each method with a name does its work once for a message: in later attempts it returns what is recorded.  A name
-    may be used once in a run.  The methods that begin with ``a`` are for async tasks.
+    A step, a wait or a child is recorded: in later attempts its method returns what is recorded.  A name stands for one
+    record, and may be used once in an attempt.  ``spend`` is not recorded so: each call spends.  The methods that begin
+    with ``a`` are for async tasks.
     """
 
     steps: Steps = field(repr=False)
@@ -235,7 +236,8 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     def spend(self, name: str, amount: float | Decimal, *, of: float | Decimal) -> Decimal:
         """Spends ``amount`` of a budget that the message has for all of its attempts, and returns what is left.
 
-        Raises BudgetExceeded, and spends nothing, if that would be more than ``of``.
+        Each call spends, also in a later attempt.  Raises BudgetExceeded, and spends nothing, if that would be more
+        than ``of``.
         """
         self.steps.require_open(name)
         names.name_of("budget", name, InvalidStep)
