@@ -210,6 +210,8 @@ def lint() -> "dict[str, bool]":
         "imports": run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache"),
         # What mypy says of tasks with wrong arguments: the test needs mypy, which only this step has.
         "typing": module("pytest", "-q", "tests/backend/test_typing.py"),
+        # The pages as they are built and searched: so does the builder.
+        "site": module("pytest", "-q", "tests/project/docs/test_site.py", "tests/project/docs/test_site_search.py"),
         "migrations": module("django", "makemigrations", "--check", "--dry-run"),
     }
     books = sorted(ROOT.glob("docs/**/mkdocs.yml")) + sorted(ROOT.glob("docs/**/properdocs.yml"))
