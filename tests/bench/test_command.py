@@ -26,7 +26,6 @@ __all__ = ["test_database"]
 SMALL = """
 --runs 1 --jobs 40 --processes 1 --bulk 50 --pick-ups 5 --sleeping-pick-ups 1 --clients 2 --sleepers 1
 --enqueue-seconds 0.5 --rates 40 --seconds 1 --links 20 --dependants 20 --unknown 20
---edited 20000 --beside-edit 50000
 """
 
 
@@ -40,7 +39,7 @@ def database(test_database: str) -> Iterator[str]:
 @pytest.mark.django_db  # so that the tests' database is there
 @pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do
 def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
-    chosen = ["drain", "bulk", "enqueue", "flow", "pick-up", "recovery", "unknown", "dependants", "edit"]
+    chosen = ["drain", "bulk", "enqueue", "flow", "pick-up", "recovery", "unknown", "dependants"]
     words = (
         f"from tests.bench import command; command.main({[*SMALL.split(), '--only', *chosen]!r} + ['--json', 'f.json'])"
     )
