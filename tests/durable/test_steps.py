@@ -84,6 +84,28 @@ def test_a_step_that_raises_is_recorded_as_tried_and_an_atomic_one_writes_nothin
     assert (step.status, step.error) == ("failed", "tests.durable.tasks.Trouble: tea")
 
 
+@pytest.mark.django_db(transaction=True)  # hooks run after a real commit
+def test_a_hook_of_an_atomic_step_that_raises_runs_once_and_the_step_is_done() -> None:
+    def hook() -> None:
+        tasks.note("hook")
+        raise tasks.Trouble
+
+    def add() -> str:
+        transaction.on_commit(hook)
+        return tasks.note("add")
+
+    tasks.CODE["code"] = lambda context: context.step("add", add, atomic=True)
+    result = tasks.run_code.using(max_attempts=2).enqueue("code")
+    drain()
+    Message.objects.update(dequeue_at=0, in_line=True)
+    drain()
+    result.refresh()
+    assert result.return_value == "ADD"
+    assert tasks.calls == ["add", "hook"]
+    assert ["Trouble" in error.traceback for error in result.errors] == [True]
+    assert set(Step.objects.values_list("name", "status", "attempt")) == {("add", "done", 1), ("add", "failed", 1)}
+
+
 def test_a_decorated_function_is_a_step() -> None:
     def code(context: DurableContext) -> Any:
         @context.step("charge")  # type: ignore[untyped-decorator,unused-ignore]
@@ -173,6 +195,10 @@ SEVEN: Any = "seven"
 MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
     "twice": (
         lambda c: [c.step("one", tasks.note, "one") for _ in range(2)],
+        "The step 'one' is used twice in this run",
+    ),
+    "a step and a sleep of one name": (
+        lambda c: [c.step("one", tasks.note, "one"), c.sleep("one", tasks.HOUR)],
         "The step 'one' is used twice in this run",
     ),
     "inside": (
