@@ -197,8 +197,8 @@ MISTAKES: dict[str, tuple[Callable[[DurableContext], Any], str]] = {
         lambda c: [c.step("one", tasks.note, "one") for _ in range(2)],
         "The step 'one' is used twice in this run",
     ),
-    "a step and a sleep of one name": (
-        lambda c: [c.step("one", tasks.note, "one"), c.sleep("one", tasks.HOUR)],
+    "a step and an event of one name": (
+        lambda c: [c.step("one", tasks.note, "one"), c.wait_for_event("one")],
         "The step 'one' is used twice in this run",
     ),
     "inside": (
