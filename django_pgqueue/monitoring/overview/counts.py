@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_PROBED = 10_000
 """Beside a sample, an index counts up to here in one queue."""
-ALTOGETHER = 100_000
+ALTOGETHER = 30_000
 """And up to here in all queues together: with many queues, each has a lower limit."""
 QUEUES = 100
 MAX_LANES = 1_000
