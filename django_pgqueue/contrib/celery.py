@@ -299,8 +299,7 @@ def _retries(path: str, left: dict[str, Any]) -> dict[str, Any]:
 
 def _backoff(left: dict[str, Any]) -> retry.Backoff:
     base, longest = _number(left, "retry_backoff", 0), _number(left, "retry_backoff_max", 600)
-    has_jitter, delay = left.pop("retry_jitter", True), _delay(left)
-    left.pop("default_retry_delay", None)
+    has_jitter, delay = left.pop("retry_jitter", True), _number(left, "default_retry_delay", DEFAULT_RETRY_DELAY)
     if not base:
         return lambda _exception, _result: delay
     return retry.Exponential(base=base, longest=longest, jitter=0.25 if has_jitter else 0.0)

@@ -148,8 +148,8 @@ class Execution:
         except BaseException as exception:  # SystemExit too is the failure of a task
             if signals.is_ctrl_c(exception):
                 raise
-            if is_a(exception, Suspension):
-                self.tell_unasked()
+            if self.steps is not None and is_a(exception, Suspension):
+                self.steps.tell_unasked()
             outcome = outcome_of(self, exception)
             self.send_finished(outcome)
             return self.ended(outcome, exception)
@@ -222,7 +222,7 @@ class Execution:
             return atomic.run_atomically(self)
         value = self.call()
         if self.steps is not None:
-            self.tell_unasked()
+            self.steps.tell_unasked()
         return self._succeeded(value)
 
     async def aattempt(self) -> Outcome:
@@ -389,10 +389,6 @@ class Execution:
             blocks=self.blocks,
             span=self.step_span,
         )
-
-    def tell_unasked(self) -> None:
-        if self.steps is not None:
-            self.steps.tell_unasked()
 
     async def atell_unasked(self) -> None:
         if self.steps is not None and self.steps.unasked():

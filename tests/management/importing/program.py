@@ -150,11 +150,16 @@ def try_with_an_error(name: str, table: str) -> str:
         """)
         cursor.execute(f"create trigger refuse before delete on {table} execute function refuse()")
         try:
-            moved(name)
-        except CommandError as error:
-            return str(error)
+            return refusal(name)
         finally:
             cursor.execute("drop function refuse() cascade")
+
+
+def refusal(name: str) -> str:
+    try:
+        moved(name)
+    except CommandError as error:
+        return str(error)
     return "moved"
 
 
@@ -163,12 +168,9 @@ def without_permission(name: str, table: str) -> str:
         cursor.execute(f"create role nobody; grant all on all tables in schema public to nobody; "
                        f"revoke all on {table} from nobody; set role nobody")  # fmt: skip
         try:
-            moved(name)
-        except CommandError as error:
-            return str(error)
+            return refusal(name)
         finally:
             cursor.execute("reset role; drop owned by nobody; drop role nobody")
-    return "moved"
 
 
 def seen(name: str) -> dict[str, Any]:
