@@ -53,7 +53,8 @@ def everything() -> "dict[str, bool]":
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
     """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  These
-    two wait more than they compute, so each is halved by the names of the files.  The longest come first.
+    two wait more than they compute, so each is halved by the names of the files.  The longest come first.  The tests of
+    types and of the site run on the newest: lint has brought its environment mypy and what builds the site.
     """
     if oldest == newest:
         return [("tests", oldest, [])]
@@ -208,10 +209,6 @@ def lint() -> "dict[str, bool]":
         "ruff format": module("ruff", "format", "--check", "."),
         "mypy": module("mypy"),
         "imports": run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache"),
-        # What mypy says of tasks with wrong arguments: the test needs mypy, which only this step has.
-        "typing": module("pytest", "-q", "tests/backend/test_typing.py"),
-        # The pages as they are built and searched: so does the builder.
-        "site": module("pytest", "-q", "tests/project/docs/test_site.py", "tests/project/docs/test_site_search.py"),
         "migrations": module("django", "makemigrations", "--check", "--dry-run"),
     }
     books = sorted(ROOT.glob("docs/**/mkdocs.yml")) + sorted(ROOT.glob("docs/**/properdocs.yml"))

@@ -1,6 +1,6 @@
 """Tasks in the eyes of a type checker: the arguments and results are those of the function.
 
-mypy comes with the dependency group ``lint``; the lint step of tests/ci.py runs this module.
+mypy comes with the dependency group ``lint``, which tests/ci.py installs for the newest Python.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,8 @@ def release(version: str, *, folder: Path, tag: bool, root: Path = ROOT) -> list
     if found := list(problems(version, root=root, tag=tag)):
         raise NotReady("\n".join(found))
     built = build(folder, root)
-    check(built, root)
+    with tools(root) as programs:
+        check(built, root, programs)
     if tag:
         git(root, "tag", "--annotate", version, "--message", f"Release {version}")
     return built
@@ -99,21 +101,26 @@ def build(folder: Path, root: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def check(built: Sequence[Path], root: Path) -> None:
-    """Runs twine and check-wheel-contents."""
+@contextmanager
+def tools(root: Path) -> Iterator[Path]:
+    """Yields the folder of twine and check-wheel-contents."""
     with tempfile.TemporaryDirectory(prefix="pgqueue-release-") as name:
         environment = Environment(Path(name))
         environment.create()
-        tools = [*requirements_of("release", dependency_groups())]
+        wanted = [*requirements_of("release", dependency_groups())]
         installer = next(environment.installers(), None)
         if installer is None:
             message = "No installer was found for twine and check-wheel-contents."
             raise NotReady(message)
-        run([*installer, "--quiet", "-c", str(CONSTRAINTS), *tools], cwd=root)
-        files = [str(path.absolute()) for path in built]
-        run([str(environment.folder / "bin" / "twine"), "check", "--strict", *files], cwd=root)
-        wheels = [path for path in files if path.endswith(".whl")]
-        run([str(environment.folder / "bin" / "check-wheel-contents"), *wheels], cwd=root)
+        run([*installer, "--quiet", "-c", str(CONSTRAINTS), *wanted], cwd=root)
+        yield environment.python.parent
+
+
+def check(built: Sequence[Path], root: Path, programs: Path) -> None:
+    files = [str(path.absolute()) for path in built]
+    run([str(programs / "twine"), "check", "--strict", *files], cwd=root)
+    wheels = [path for path in files if path.endswith(".whl")]
+    run([str(programs / "check-wheel-contents"), *wheels], cwd=root)
 
 
 def git(root: Path, *arguments: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.fixtures import browser
+from tests.support.fixtures.browser import Page
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from selenium import webdriver
 
-pytestmark = [pytest.mark.browser, pytest.mark.once, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 chromium = browser.chromium
 EXPECTED = {
@@ -65,8 +66,9 @@ def test_the_first_result_of_a_search_is_the_page_that_a_newcomer_looks_for(
     chromium: webdriver.Chrome, address: str
 ) -> None:
     wrong = {}
+    page = Page(chromium, address)
     for words, expected in EXPECTED.items():
-        chromium.get(f"{address}/index.html")
+        page.open("/index.html")
 
         def found(words: str = words) -> list[str]:
             return results(chromium, words)
@@ -78,7 +80,7 @@ def test_the_first_result_of_a_search_is_the_page_that_a_newcomer_looks_for(
 
 
 def test_each_block_of_code_has_a_button_that_copies_it(chromium: webdriver.Chrome, address: str) -> None:
-    chromium.get(f"{address}/start/your-project.html")
+    Page(chromium, address).open("/start/your-project.html")
     allowed = {"permission": {"name": "clipboard-write"}, "setting": "granted", "origin": address}
     chromium.execute_cdp_cmd("Browser.setPermission", allowed)
     count = "return [document.querySelectorAll('pre > code').length, document.querySelectorAll('.copy').length]"
@@ -90,7 +92,7 @@ def test_each_block_of_code_has_a_button_that_copies_it(chromium: webdriver.Chro
 
 
 def test_the_pictures_are_drawn(chromium: webdriver.Chrome, address: str) -> None:
-    chromium.get(f"{address}/index.html")
+    Page(chromium, address).open("/index.html")
     widths = "return [...document.querySelectorAll('.col-md-9 img')].map(image => image.naturalWidth)"
     wait_until(lambda: all(chromium.execute_script(widths)), "the pictures are loaded")
     assert len(chromium.execute_script(widths)) == 2

@@ -90,7 +90,7 @@ class Installation:
     def install(self, *arguments: str) -> None:
         said = "This Python has no installer."
         for installer in self.environment.installers():
-            env = {**os.environ, **INSTALLERS_VARIABLES}
+            env = {**os.environ, **INSTALLERS_VARIABLES, "PIP_NO_COMPILE": "1"}  # few of the files are used
             done = subprocess.run(
                 [*installer, *arguments], cwd="/", env=env, capture_output=True, text=True, check=False,
                 timeout=MINUTES_15,
@@ -198,6 +198,7 @@ def build_wheel(folder: Path) -> Path:
 
 def write_wheel(path: Path, metadata: str, files: Mapping[str, str]) -> Path:
     """A wheel of the name and version in ``path``."""
+    path.parent.mkdir(exist_ok=True)
     about = "-".join(path.name.split("-")[:2]) + ".dist-info"
     with zipfile.ZipFile(path, "w") as wheel:
         for name, text in files.items():
