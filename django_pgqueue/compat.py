@@ -81,14 +81,6 @@ LOG_RECEIVERS = tuple(
 """Receivers that Django itself connects to the signals.  They write a line to its log and do nothing else."""
 
 
-def result_of_values(**values: Any) -> AnyTaskResult:
-    """Returns a ``TaskResult`` without normalising its values, for values that are normalised already."""
-    result = object.__new__(TaskResult)
-    for name, value in values.items():
-        object.__setattr__(result, name, value)
-    return result
-
-
 if not TYPE_CHECKING:
 
     class GenericTask:
@@ -119,7 +111,6 @@ __all__ = [
     "TaskResultMismatch",
     "TaskResultStatus",
     "normalize_json",
-    "result_of_values",
     "task_backends",
     "task_enqueued",
     "task_finished",

@@ -13,13 +13,13 @@ from django.db import connections
 
 from django_pgqueue import functions, traces
 from django_pgqueue.backend import signals
+from django_pgqueue.backend.result import of_values
 from django_pgqueue.compat import (
     AnyTask,
     AnyTaskResult,
     BaseTaskBackend,
     InvalidTask,
     TaskResultStatus,
-    result_of_values,
     task_enqueued,
 )
 from django_pgqueue.conf import Options
@@ -57,15 +57,25 @@ class PgQueueBackend(BaseTaskBackend):
     def enqueue(  # type: ignore[override]
         self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> AnyTaskResult:
+        enqueued, is_new = self._put(task, args, kwargs, traced=self.settings.traces)
+        if is_new and signals.is_heard(task_enqueued, logging.DEBUG):
+            task_enqueued.send_robust(type(self), task_result=enqueued)
+        return enqueued
+
+    def rehearse(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Enqueues a message in a transaction that the caller rolls back: no signal, log or span tells of it."""
+        self._put(task, args, kwargs, traced=False)
+
+    def _put(
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], *, traced: bool
+    ) -> tuple[AnyTaskResult, bool]:
+        """Returns the result, and whether it is new."""
         self._validate(task)
         with redaction.redacted(sensitive.hides(task, self.settings)):
-            arguments, created = self._send(task, args, kwargs)
+            arguments, created = self._send(task, args, kwargs, traced=traced)
         if not created.is_new:
-            return self._holder(task, created, arguments)
-        result = self._enqueued(task, created, arguments)
-        if signals.is_heard(task_enqueued, logging.DEBUG):
-            task_enqueued.send_robust(type(self), task_result=result)
-        return result
+            return self._holder(task, created, arguments), False
+        return self._enqueued(task, created, arguments), True
 
     def _validate(self, task: AnyTask) -> None:
         """Validates a declared task once, and a copy that ``using()`` made each time."""
@@ -78,7 +88,7 @@ class PgQueueBackend(BaseTaskBackend):
             self._valid[path] = task
 
     def _enqueued(self, task: AnyTask, created: functions.Created, arguments: dict[str, Any]) -> AnyTaskResult:
-        return result_of_values(
+        return of_values(
             task=task,
             id=str(created.id),
             status=TaskResultStatus.READY,
@@ -95,9 +105,8 @@ class PgQueueBackend(BaseTaskBackend):
         )
 
     def _send(
-        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any], *, traced: bool
     ) -> tuple[dict[str, Any], functions.Created]:
-        traced = self.settings.traces
         with traces.sending(traced=traced, queue=task.queue_name, task=task.module_path) as sending:
             call = task_call.prepare(task, args, kwargs, self.settings, add_headers=sending.added_to)
             with functions.explained(self.settings.database):

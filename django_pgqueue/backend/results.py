@@ -9,13 +9,12 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.backend.lazy_result import later
+from django_pgqueue.backend.result import PgQueueTaskResult, of_values
 from django_pgqueue.compat import (
     AnyTaskResult,
     TaskError,
-    TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
-    result_of_values,
 )
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
@@ -84,7 +83,7 @@ def running(
     args, kwargs = call
     headers = None if message.headers is None else json.loads(message.headers)
     started = as_django(started_at)
-    result: AnyTaskResult = result_of_values(
+    result: AnyTaskResult = of_values(
         task=_as_enqueued(task, message, message.max_attempts, headers, backend),
         id=str(message.id),
         status=TaskResultStatus.RUNNING,
@@ -136,7 +135,7 @@ def has_succeeded(message: Received, *, database: str) -> bool:
 
 def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     held = message.worker is not None
-    return TaskResult(
+    return PgQueueTaskResult(
         task=_as_enqueued(
             registry.find(message.task or ""),
             message,
@@ -159,7 +158,7 @@ def _waiting(message: Message, attempts: Sequence[Attempt], backend: PgQueueBack
 
 def _finished(last: Attempt, attempts: Sequence[Attempt], backend: PgQueueBackend) -> AnyTaskResult:
     succeeded = last.status == Attempt.Status.SUCCEEDED
-    result: AnyTaskResult = TaskResult(
+    result: AnyTaskResult = PgQueueTaskResult(
         task=_as_enqueued(registry.find(last.task or ""), last, attempts[0].max_attempts, last.headers, backend),
         id=str(last.message_id),
         status=TaskResultStatus.SUCCESSFUL if succeeded else TaskResultStatus.FAILED,

@@ -94,6 +94,7 @@ from django_pgqueue.functions.message import (
     message_reschedule,
     message_settle,
     message_settling,
+    messages_ended,
     messages_left,
     quarantine_waits,
     transactions_writing,

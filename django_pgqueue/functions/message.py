@@ -30,6 +30,15 @@ def messages_left(connection: Connection, ids: Iterable[int]) -> set[int]:
     )
 
 
+def messages_ended(connection: Connection, ids: Iterable[int]) -> set[int]:
+    """Returns those of these messages whose end is in the history."""
+    return answered_ids(
+        connection,
+        "select a.message_id from pgqueue_attempt a where a.message_id = any (%s::bigint[]) and a.final",
+        (sorted(ids),),
+    )
+
+
 def message_reschedule(
     connection: Connection, ids: Iterable[int], *, delay_ms: int = 0, break_dependencies: bool = False
 ) -> set[int]:

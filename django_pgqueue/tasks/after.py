@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections, transaction
 
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, InvalidTask, Task, task_backends
+from django_pgqueue.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    InvalidTask,
+    Task,
+    TaskResultDoesNotExist,
+    task_backends,
+)
 from django_pgqueue.exceptions import PgQueueError, seconds
-from django_pgqueue.functions import messages_left, running
+from django_pgqueue.functions import messages_ended, messages_left, running
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
@@ -106,7 +112,7 @@ class Batch:
 
     @property
     def done(self) -> int:
-        """Number of jobs that have ended by now, without the callback.  Each look is one query."""
+        """Number of jobs that have ended by now, without the callback.  Each look is one query, the last one two."""
         return self.total - len(self._left(self.results))
 
     def wait(self, timeout: float | dt.timedelta | None = None) -> list[AnyTaskResult]:
@@ -114,7 +120,7 @@ class Batch:
 
         ``timeout``: seconds, or a timedelta; then it raises TimeoutError.  It looks up to fifty times a second at
         first, and later once.  It needs the jobs to be committed, and does not run inside of a task, whose slot they
-        may need.
+        may need.  If their transaction was rolled back, ``wait`` and ``done`` raise TaskResultDoesNotExist.
 
         >>> for result in jobs.wait(timeout=30):
         ...     print(result.return_value)  # doctest: +SKIP
@@ -135,7 +141,19 @@ class Batch:
         return self.results
 
     def _left(self, results: list[AnyTaskResult]) -> set[int]:
-        return messages_left(connections[self.database], ids(results))
+        """Returns the ids of those that have not ended.
+
+        What is neither in the queue nor in the history has not ended either: it was never committed.
+        """
+        connection, known = connections[self.database], ids(results)
+        left = messages_left(connection, known)
+        if not left and (unknown := set(known) - messages_ended(connection, known)):
+            message = (
+                f"This batch has {len(known)} jobs, and the database knows nothing of {len(unknown)}: the transaction "
+                "that enqueued them was rolled back. (Or they were deleted, or they ended more than HISTORY_DAYS ago.)"
+            )
+            raise TaskResultDoesNotExist(message)
+        return left
 
     def _require_that_they_can_end(self, left: set[int]) -> None:
         if running.get() is not None:

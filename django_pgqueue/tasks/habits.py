@@ -1,4 +1,4 @@
-"""Names that other queues give to tasks and options: each is answered with the name that it has here."""
+"""Names that other queues give to tasks, options and results: each is answered with the name that it has here."""
 
 from __future__ import annotations
 
@@ -24,6 +24,24 @@ ATTRIBUTES = {
     "AsyncResult": "{task}.get_result(id)",
 }
 """What a task of Celery, Dramatiq or Procrastinate has, and what one writes instead."""
+
+RESULT_ATTRIBUTES = {
+    "get": "Write result.refresh() until result.is_finished, then result.return_value; batch() waits for several",
+    "wait": "Write result.refresh() until result.is_finished, then result.return_value; batch() waits for several",
+    "ready": "Write result.refresh(), then result.is_finished",
+    "successful": "Write result.status == TaskResultStatus.SUCCESSFUL",
+    "failed": "Write result.status == TaskResultStatus.FAILED",
+    "state": "Write result.status, whose values have other names: TaskResultStatus",
+    "get_status": "Write result.status, whose values have other names: TaskResultStatus",
+    "result": "Write result.return_value",
+    "info": "Write result.return_value, or result.errors",
+    "traceback": "Write result.errors[-1].traceback",
+    "revoke": "Write cancel(result), of django_pgqueue.control",
+    "cancel": "Write cancel(result), of django_pgqueue.control",
+    "forget": "Leave it out: the history is dropped after HISTORY_DAYS",
+    "task_id": "Write result.id",
+}
+"""What a result of Celery, RQ or huey has, and what to do instead."""
 
 CALL = "{task}.enqueue(…), which a worker runs, or {task}.call(…), which runs the function here"
 """What one writes instead of calling a task."""
@@ -60,6 +78,15 @@ def attribute(name: str) -> str | None:
     'send_receipt.enqueue(…)'
     """
     return ATTRIBUTES.get(name)
+
+
+def of_result(name: str) -> str | None:
+    """Returns what to do instead of an attribute that results of other queues have; None: none has it.
+
+    >>> of_result("revoke")
+    'Write cancel(result), of django_pgqueue.control'
+    """
+    return RESULT_ATTRIBUTES.get(name)
 
 
 def option(name: str) -> str | None:

@@ -62,6 +62,7 @@ def test_a_dry_run_says_what_would_be_moved_and_changes_nothing(seen: dict[str, 
     *said, last = found["dry"]
     assert [line.replace("would move", "moved") for line in said] == found["said"]
     assert last == "Nothing was changed: this was --dry-run."
+    assert (found["heard in dry"], found["heard"]) == (0, len(found["messages"])), "a dry run sends no task_enqueued"
 
 
 @pytest.mark.parametrize("source", SOURCES)

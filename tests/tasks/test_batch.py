@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.backend import enqueue_many
-from django_pgqueue.compat import InvalidTask
+from django_pgqueue.compat import InvalidTask, TaskResultDoesNotExist
 from django_pgqueue.exceptions import ChildFailed, PgQueueError
 from django_pgqueue.models import Attempt, Child
 from django_pgqueue.tasks import batch
@@ -162,6 +163,28 @@ def test_what_no_callback_would_see_is_refused(settings: Any) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
     with pytest.raises(InvalidTask, match="needs the backend of this package, and 'default' is DummyBackend"):
         enter()
+
+
+def test_a_batch_that_was_rolled_back_says_so() -> None:
+    with suppress(OSError), transaction.atomic():
+        with batch(gathered_on) as outside:
+            outside.enqueue(double, 1)
+        raise OSError
+    with suppress(OSError), batch() as inside:
+        inside.enqueue(double, 1)
+        raise OSError
+    with batch() as partly:
+        partly.enqueue(double, 1)
+        with suppress(OSError), transaction.atomic():
+            partly.enqueue(double, 2)
+            raise OSError
+    drain()
+    for jobs, known, unknown in ((outside, 2, 2), (inside, 1, 1), (partly, 2, 1)):
+        words = f"^This batch has {known} jobs, and the database knows nothing of {unknown}: .* was rolled back"
+        with pytest.raises(TaskResultDoesNotExist, match=words):
+            jobs.wait(timeout=1)
+        with pytest.raises(TaskResultDoesNotExist, match=r"was rolled back"):
+            _ = jobs.done
 
 
 def test_a_wait_that_could_not_end_is_refused() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.template import Context, Template
 
+from django_pgqueue.backend.result import PgQueueTaskResult
 from django_pgqueue.tasks import PgQueueTask, habits, task
 from tests.support import tasks
 
@@ -19,6 +20,16 @@ def test_an_attribute_of_another_queue_names_the_right_call(name: str) -> None:
     assert not hasattr(echo, name)
     with pytest.raises(AttributeError, match=rf"^echo is a task of django\.tasks, which has no '{name}'\. Write "):
         getattr(echo, name)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", habits.RESULT_ATTRIBUTES)
+def test_an_attribute_of_another_queue_s_result_names_the_way_here(name: str) -> None:
+    result: Any = echo.enqueue(1)
+    for one in (result, echo.get_result(result.id)):
+        assert not hasattr(one, name)
+        with pytest.raises(AttributeError, match=rf"^A result of django\.tasks has no '{name}'\. (Write|Leave it out)"):
+            getattr(one, name)
 
 
 def test_delay_is_told_to_be_enqueue() -> None:
@@ -35,8 +46,10 @@ def test_a_call_of_a_task_names_enqueue_and_call() -> None:
 
 
 def test_any_other_attribute_has_python_s_own_error() -> None:
-    with pytest.raises(AttributeError, match=r"^'PgQueueTask' object has no attribute 'colour'$"):
-        _ = echo.colour
+    one: Any
+    for one in (echo, PgQueueTaskResult.__new__(PgQueueTaskResult)):
+        with pytest.raises(AttributeError, match=rf"^'{type(one).__name__}' object has no attribute 'colour'$"):
+            _ = one.colour
 
 
 @pytest.mark.parametrize("name", habits.OPTIONS)
@@ -51,6 +64,7 @@ def test_an_unknown_option_is_answered_with_those_that_exist() -> None:
         declare(**options)(tasks.plain_function)
 
 
-def test_no_habit_hides_a_name_that_a_task_has() -> None:
+def test_no_habit_hides_a_name_that_a_task_or_a_result_has() -> None:
     assert [name for name in habits.ATTRIBUTES if name in dir(PgQueueTask)] == []
+    assert [name for name in habits.RESULT_ATTRIBUTES if name in dir(PgQueueTaskResult)] == []
     assert [name for name in habits.OPTIONS if name in PgQueueTask.__dataclass_fields__] == []

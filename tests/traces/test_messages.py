@@ -46,6 +46,12 @@ def test_the_headers_keep_their_other_keys(spans: Spans) -> None:
     assert (first["name"], second["name"]) == ("enqueue tests.support.site.traced.look", "enqueue yard")
 
 
+def test_an_enqueue_that_is_only_rehearsed_has_no_span(spans: Spans) -> None:
+    backend: Any = tasks.look.get_backend()
+    backend.rehearse(tasks.look, [], {})
+    assert (spans(), headers()) == ([], [None])
+
+
 def test_a_trace_set_by_the_sender_stays(spans: Spans) -> None:
     Queue("yard").send({}, headers={"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
     assert headers() == [{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]

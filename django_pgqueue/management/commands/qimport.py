@@ -66,11 +66,11 @@ class Command(BaseCommand):
             raise CommandError(message)
         source = SOURCES[options["source"]]()
         check_source(options["source"], source, found[0])
-        move = Move(source, found[0])
+        move = Move(source, found[0], is_dry=options["dry_run"])
         try:
             with transaction.atomic(using=found[0]):
                 move.run()
-                if options["dry_run"]:
+                if move.is_dry:
                     transaction.set_rollback(True, using=found[0])
         except ProgrammingError as error:  # no permission, or a column that another release of theirs has not
             message = f"Nothing was moved from {options['source']}: {str(error).splitlines()[0]}."
@@ -78,10 +78,10 @@ class Command(BaseCommand):
         except OutdatedQueue as error:
             raise CommandError(error) from error
         if options["verbosity"]:
-            self._tell(move, dry_run=options["dry_run"])
+            self._tell(move)
 
-    def _tell(self, move: Move, *, dry_run: bool) -> None:
-        verb = "would move" if dry_run else "moved"
+    def _tell(self, move: Move) -> None:
+        verb = "would move" if move.is_dry else "moved"
         for (kind, task), count in sorted(move.moved.items()):
             self.stdout.write(f"{verb} {count:,} {kind}{'s' if count > 1 else ''} of {redaction.quote(task)}")
         for (table, task, why), ids in sorted(move.left.items()):
@@ -89,7 +89,7 @@ class Command(BaseCommand):
             self.stdout.write(f"left {len(ids):,} of {redaction.quote(task)} in {table} (id {shown}): {why}")
         if not move.moved and not move.left:
             self.stdout.write("nothing waits")
-        if dry_run:
+        if move.is_dry:
             self.stdout.write("Nothing was changed: this was --dry-run.")
 
 
@@ -105,11 +105,12 @@ def check_source(name: str, source: Source, database: str) -> None:
 
 
 class Move:
-    """Moves what a source has, within the caller's transaction."""
+    """Moves what a source has, within the caller's transaction, which is rolled back if it ``is_dry``."""
 
-    def __init__(self, source: Source, database: str) -> None:
+    def __init__(self, source: Source, database: str, *, is_dry: bool) -> None:
         self.source = source
         self.database = database
+        self.is_dry = is_dry
         self.connection = connections[database]
         self.moved: Counter[tuple[str, str]] = Counter()
         self.left: defaultdict[tuple[str, str, str], list[Any]] = defaultdict(list)
@@ -157,7 +158,10 @@ class Move:
 
     def _enqueue(self, task: Any, job: Job) -> None:
         own = {"queue_name": job.queue, "priority": job.priority, "run_after": job.run_after}
-        task.using(**{name: value for name, value in own.items() if value is not None}).enqueue(*job.args, **job.kwargs)
+        task = task.using(**{name: value for name, value in own.items() if value is not None})
+        backend: PgQueueBackend = task.get_backend()
+        enqueue = backend.rehearse if self.is_dry else backend.enqueue
+        enqueue(task, job.args, job.kwargs)
 
     def _schedule(self, task: Any, recurring: Recurring) -> None:
         name = names.name_of("schedule", recurring.name, Unmeant)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.tasks.schedule import Rule
 
-AT_A_TIME = 1000
+AT_A_TIME = 100
+"""So many rows are in memory at a time: each may have a megabyte."""
 
 
 class Unmeant(Exception):

@@ -20,6 +20,7 @@ from django.db import connection
 from django.utils import timezone
 from procrastinate.contrib.django import app
 
+from django_pgqueue.compat import task_enqueued
 from django_pgqueue.models import Message, Schedule
 from django_pgqueue.testing import drain
 from tests.management.importing import tasks
@@ -133,6 +134,20 @@ def moved(name: str, *flags: str) -> list[str]:
     return said.getvalue().splitlines()
 
 
+def heard_by(move: Callable[[], list[str]]) -> tuple[list[str], int]:
+    """Returns what was said, and how many enqueues a receiver of the signal has heard of meanwhile."""
+    heard = []
+
+    def hear(task_result: Any, **_: Any) -> None:
+        heard.append(task_result.id)
+
+    task_enqueued.connect(hear)
+    try:
+        return move(), len(heard)
+    finally:
+        task_enqueued.disconnect(hear)
+
+
 def counts(tables: list[str]) -> list[int]:
     with connection.cursor() as cursor:
         found = []
@@ -177,10 +192,12 @@ def seen(name: str) -> dict[str, Any]:
     fill, tables = SOURCES[name]
     fill()
     found: dict[str, Any] = {"before": counts(tables)}
-    found["dry"], found["after dry"] = moved(name, "--dry-run"), counts(tables)
+    found["dry"], found["heard in dry"] = heard_by(lambda: moved(name, "--dry-run"))
+    found["after dry"] = counts(tables)
     found["forbidden"] = without_permission(name, tables[0])
     found["error"], found["after error"] = try_with_an_error(name, tables[0]), counts(tables)
-    found["said"], found["after"] = moved(name), counts(tables)
+    found["said"], found["heard"] = heard_by(lambda: moved(name))
+    found["after"] = counts(tables)
     found["again"], found["after again"] = moved(name), counts(tables)
     found["messages"] = [
         [m.task, m.content, m.queue, m.priority, m.dequeue_at.year == LATER.year]

@@ -103,6 +103,9 @@ MISTAKES: dict[str, list[Mistake]] = {
     "wrote `send_receipt.apply_async(…)`": [
         Mistake(run=f"{IMPORT}send_receipt.apply_async([1])", words=("AttributeError", "send_receipt.using(")),
     ],
+    "wrote `result.get()`": [
+        Mistake(run=f"{IMPORT}send_receipt.enqueue(1).get()", words=("AttributeError", "result.return_value")),
+    ],
     "wrote `@task(bind=True)`": [
         Mistake(run=f"{TASK}@task(bind=True)\ndef f(self): ...", words=("TypeError", "takes_context=True")),
     ],

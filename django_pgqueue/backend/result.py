@@ -1,0 +1,35 @@
+"""The ``TaskResult`` of this backend: it names the right call to people who come from another queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django_pgqueue.compat import TaskResult
+from django_pgqueue.tasks import habits
+
+if TYPE_CHECKING:
+    Base = TaskResult[..., Any]
+else:  # Django 5.2's results are not generic at run time
+    Base = TaskResult
+
+
+class PgQueueTaskResult(Base):
+    """Result of django.tasks, with an answer for the attributes that results of other queues have."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # for type checkers, a result has the attributes of Django's and no others
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if (instead := habits.of_result(name)) is not None:
+                message = f"A result of django.tasks has no {name!r}. {instead}."
+            raise AttributeError(message, name=name, obj=self)
+
+
+def of_values(**values: Any) -> PgQueueTaskResult:
+    """Returns a result without normalising its values, for values that are normalised already."""
+    result = object.__new__(PgQueueTaskResult)
+    for name, value in values.items():
+        object.__setattr__(result, name, value)
+    return result
