@@ -6,14 +6,19 @@ import ast
 import asyncio
 import importlib.util
 import inspect
+import json
 import re
+import subprocess
+import sys
 from dataclasses import fields
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection
 from django.utils import timezone
+from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import control, exceptions, functions, models, tasks
 from django_pgqueue.compat import task_finished
@@ -21,11 +26,16 @@ from django_pgqueue.conf import Options
 from django_pgqueue.contrib.celery import BoundTask, CeleryTask, shared_task
 from django_pgqueue.testing import drain, inline
 from tests.support import commands
-from tests.support.pages import FOLDER, blocks
+from tests.support.address import url
+from tests.support.databases import empty_database
+from tests.support.fixtures.sessions import test_database
+from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.tasks import do_nothing, echo, plain_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["test_database"]
 
 pytestmark = pytest.mark.django_db
 
@@ -197,10 +207,10 @@ def declare(code: str) -> Any:
 # What one writes there
 
 
-def words(page: str) -> set[str]:
-    """Returns all names of the other packages, as far as they are installed beside these tests."""
+def words(*packages: str) -> set[str]:
+    """Returns all names of other packages, as far as they are installed beside these tests."""
     found: set[str] = set()
-    for package in PACKAGES[page]:
+    for package in packages:
         if (spec := importlib.util.find_spec(package)) is not None:
             for folder in spec.submodule_search_locations or ():
                 for path in Path(folder).rglob("*.py"):
@@ -211,16 +221,14 @@ def words(page: str) -> set[str]:
 
 @pytest.mark.parametrize("page", PACKAGES)
 def test_what_one_writes_there_is_python_and_known_there(page: str) -> None:
-    known = words(page)
+    known = words(*PACKAGES[page])
     cells = [code for theirs, _, _ in rows(page) for code in theirs]
     assert cells
     for code in cells:
         if (program := PROGRAMS.match(code)) is not None:
             assert not known or page in {"rq", "django-q2"} or set(re.findall(r"\w+", program[1])) <= known, code
-            continue
-        tree = ast.parse(python(code))
-        if page in {"celery", "procrastinate", "tasks-db"} and known:
-            assert names_of(tree) - EXAMPLES <= known, code
+        elif known:
+            assert names_of(ast.parse(python(code))) - EXAMPLES <= known, code
     for block in blocks(FOLDER / "move" / f"{page}.md", "python") + [
         block for block in blocks(FOLDER / "move" / f"{page}.md") if block.not_run and block.language == "python"
     ]:
@@ -233,10 +241,10 @@ def names_of(tree: ast.AST) -> set[str]:
     return found | {node.arg for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg}
 
 
-def theirs(page: str) -> str:
+def theirs(page: str, number: int = 0) -> str:
     """Returns what one writes there."""
-    [block, *_] = [one for one in blocks(FOLDER / "move" / f"{page}.md") if one.not_run and one.language == "python"]
-    return block.text
+    found = [one for one in blocks(FOLDER / "move" / f"{page}.md") if one.not_run and one.language == "python"]
+    return found[number].text
 
 
 def test_the_code_of_procrastinate_runs_with_procrastinate() -> None:
@@ -276,3 +284,88 @@ def test_the_code_of_celery_runs_with_celery() -> None:
     }
     exec(theirs("celery"), names)  # noqa: S102 -- our own pages
     assert names["prices"] == [10, 20, 30]
+
+
+RAN: list[int] = []
+
+
+def send_receipt(order_pk: int) -> None:
+    RAN.append(order_pk)
+
+
+def test_the_code_of_rq_runs_with_rq() -> None:
+    rq = pytest.importorskip("rq", reason="rq is installed beside Django 5.2")
+    fakeredis = pytest.importorskip("fakeredis", reason="fakeredis is installed beside Django 5.2")
+    RAN.clear()
+    queue = rq.Queue(connection=fakeredis.FakeStrictRedis())
+    first = queue.enqueue(send_receipt, 1)
+    names: dict[str, Any] = {
+        **vars(rq), "queue": queue, "first": first, "send_receipt": send_receipt, "timedelta": timedelta,
+        "datetime": datetime,
+    }  # fmt: skip
+    exec(theirs("rq"), names)  # noqa: S102 -- our own pages
+    assert names["job"] is None, "no job runs here"
+    burst(rq, queue)
+    assert RAN == [1, 7, 7, 0, 1, 2, 8]
+    assert names["other"].is_finished
+    assert queue.scheduled_job_registry.count == 2
+    assert queue.canceled_job_registry.count == 1
+
+
+def burst(rq: Any, queue: Any) -> None:
+    """Runs what is ready, in this thread."""
+
+    class Worker(rq.SimpleWorker):  # type: ignore[misc]
+        death_penalty_class = rq.timeouts.TimerDeathPenalty
+
+        def _install_signal_handlers(self) -> None:
+            """The signals are pytest's."""
+
+    Worker([queue], connection=queue.connection).work(burst=True, logging_level="ERROR")
+
+
+def test_the_code_of_huey_runs_with_huey(settings: Any) -> None:
+    huey = pytest.importorskip("huey", reason="huey is installed beside Django 5.2")
+    settings.HUEY = theirs_here = huey.MemoryHuey("moving", immediate=False)
+    names: dict[str, Any] = {**vars(importlib.import_module("huey.contrib.djhuey")), "crontab": huey.crontab}
+    exec(theirs("django-q2", 1), names)  # noqa: S102 -- our own pages
+    ran = []
+    while (task := theirs_here.dequeue()) is not None:
+        ran.append((task.name, *task.args))
+        theirs_here.execute(task)
+    assert sorted(ran) == [("send_letter", number) for number in (1, 2, 3, 7, 7)]
+    assert len(theirs_here.scheduled()) == 1, "one of the two with 7 comes later"
+    assert [task.name for task in theirs_here._registry.periodic_tasks] == ["count_stock"]
+
+
+def test_the_durable_queues_know_their_words() -> None:
+    table = (FOLDER / "move" / "durable.md").read_text(encoding="utf-8").partition("## Word by word")[2]
+    head, _, *lines = (re.split(r" ?\| ?", line.strip("| ")) for line in table.splitlines() if line.startswith("|"))
+    assert head == ["absurd", "DBOS", "pgtask", "here"]
+    for column, module in enumerate(MODULES.values()):
+        if known := words(module):
+            codes = [code for line in lines for code in CODE.findall(line[column])]
+            assert len(codes) > 5
+            unknown = {code for code in codes if not names_of(ast.parse(python(code))) - {"app", "ctx", "fn"} <= known}
+            assert unknown == set()
+
+
+SEEN = {
+    "absurd": [["ada@example.com", {"tracking": "T-1"}]],
+    "dbos": [["small a.png", "small b.png"], ["ada@example.com"]],
+    "pgtask": {"charge_id": "charge:7"},
+}
+MODULES = {"absurd": "absurd_sdk", "dbos": "dbos", "pgtask": "pgtask"}
+
+
+@pytest.mark.once
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEEN)
+def test_the_code_of_a_durable_queue_runs_with_it(name: str, test_database: str) -> None:
+    pytest.importorskip(MODULES[name], reason=f"{name} is installed beside Django 5.2")
+    with empty_database(test_database, name) as database:
+        address = url(str(conninfo_to_dict(database)["dbname"]))
+        command = [sys.executable, "-m", "tests.project.docs.durable_there", name, address]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == SEEN[name]
