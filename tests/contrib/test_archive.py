@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import logging
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -81,8 +82,12 @@ def everywhere(system: Any) -> dict[str, Any]:
 
 @contextmanager
 def celery_s_worker() -> Iterator[None]:
-    with start_worker(with_celery.app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-        yield
+    level = logging.root.level  # Celery sets it
+    try:
+        with start_worker(with_celery.app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+            yield
+    finally:
+        logging.root.setLevel(level)
 
 
 def celery_has_done(days: Counter[Any]) -> None:
