@@ -79,7 +79,7 @@ class MessageAdmin(ReadOnlyAdmin):
         filters.StatusFilter,
         filters.MessageQueueFilter,
         filters.TaskFilter,
-        filters.ChannelFilter,
+        filters.MessageChannelFilter,
         filters.ArgumentFilter,
         ("dequeue_at", filters.DequeueRangeFilter),
         ("created_at", filters.MomentRangeFilter),

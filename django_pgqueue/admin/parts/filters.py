@@ -227,6 +227,11 @@ class MessageQueueFilter(QueueFilter):
         return waiting_or_held(super().condition(value))
 
 
+class MessageChannelFilter(ChannelFilter):
+    def condition(self, value: str) -> Q:
+        return waiting_or_held(super().condition(value))
+
+
 def newest_names(request: HttpRequest, model_admin: ModelAdmin[Any]) -> dict[str, Names]:
     """Returns the names in the newest rows for all filtered columns, in one query per request."""
     columns = [
