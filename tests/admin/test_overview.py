@@ -22,6 +22,8 @@ from tests.support.fixtures.admin import NOON, TASK, claim, complete, fail, retr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_django import DjangoAssertNumQueries
+
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
 
@@ -190,8 +192,7 @@ def test_a_listener_for_raw_messages_is_no_worker(root: Visitor, clock: Clock) -
     clock.advance(dt.timedelta(minutes=5))
     sign_in("listener", queues=["raw"], tasks=False, slots=9)
     text = root.open(OVERVIEW).root.text
-    assert "0 busy, 0 idle, 0 of 0 slots in use" in text
-    assert "1 listening for raw messages" in text
+    assert "No worker runs: start manage.py qworker; 1 listening for raw messages" in text
     assert "has not renewed its row" not in text
 
 
@@ -230,6 +231,18 @@ def test_a_table_that_is_too_large_is_a_warning(root: Visitor, monkeypatch: pyte
     warnings = root.open(OVERVIEW).root.one("ul", class_="pgqueue-warnings").all("li")
     [text] = [warning.text for warning in warnings if " takes " in warning.text]
     assert re.search(r"^pgqueue_\w+ takes .*, and \d+ more tables and indexes are too large.", text)
+
+
+def test_the_page_is_some_dozen_statements_however_many_queues_there_are(
+    root: Visitor, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    sign_in()
+    for number in range(12):
+        send(queue=f"q{number}", channel=f"tenant-{number}")
+        fail(claim(f"q{number}")[0])
+        send(queue=f"q{number}")
+    with django_assert_max_num_queries(50):
+        assert len(queues(root.open(OVERVIEW))) == 12
 
 
 class TestChannels:

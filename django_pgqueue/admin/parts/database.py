@@ -40,14 +40,20 @@ def asked(request: HttpRequest) -> str:
 
 
 @contextmanager
-def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]:
-    """Handles a request with the database that its URL names, for a limited time."""
+def chosen(request: HttpRequest) -> Iterator[None]:
+    """Lets links lead to the database that the URL of a request names."""
     before = _chosen.set(asked(request))
     try:
-        with bounded(alias(), timeout=timeout):
-            yield
+        yield
     finally:
         _chosen.reset(before)
+
+
+@contextmanager
+def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]:
+    """Handles a request with the database that its URL names, for a limited time."""
+    with chosen(request), bounded(alias(), timeout=timeout):
+        yield
 
 
 def url(name: str, *args: object, **query: object) -> str:

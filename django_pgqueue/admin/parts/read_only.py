@@ -149,7 +149,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     response.render()
                 return response
         except (OperationalError, DataError) as error:
-            with database.about(request):
+            with database.chosen(request):
                 here = self.list_url() if instead == "" else instead
             return self._stopped(request, error, here)
         except OutdatedQueue as error:

@@ -58,7 +58,7 @@ def taken(now: dt.datetime, *, using: str) -> list[Failing]:
     asked: dict[str, Any] = {
         "now": now, "since": now - 6 * HOUR, "hour": this_hour, "day": this_hour - 24 * HOUR, "min_hours": MIN_HOURS,
     }  # fmt: skip
-    rows = queries.rows(FAILURES, asked, using=using, settings={"jit": "off"})
+    rows = queries.rows(FAILURES, asked, using=using, settings={})
     found = [one for queue, of in groupby(rows, itemgetter(0)) if (one := _failing(queue, list(of), now)) is not None]
     return sorted(found, key=lambda one: (-(one.times or 1e9), -one.failures, one.queue))
 

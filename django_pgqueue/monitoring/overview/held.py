@@ -81,6 +81,6 @@ def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, l
     """Returns what each of the workers runs, the longest first."""
     asked = {"at": now, "now": to_epoch_ms(now), "most": MAX_RUNS, "workers": list(workers)}
     found: dict[str, list[CurrentRun]] = defaultdict(list)
-    for worker, task, age in queries.rows(RUNS, asked, using=using, settings={"jit": "off"}) if workers else ():
+    for worker, task, age in queries.rows(RUNS, asked, using=using, settings={}) if workers else ():
         found[worker].append(CurrentRun(task, age))
     return found

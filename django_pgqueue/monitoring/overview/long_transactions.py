@@ -35,5 +35,5 @@ class Pinned(NamedTuple):
 
 def pinned(*, using: str) -> list[Pinned]:
     """Returns the transactions that have been open for long, the oldest first."""
-    rows = queries.rows(PINNED, {"old": OLD, "named": NAMED}, using=using)
+    rows = queries.rows(PINNED, {"old": OLD, "named": NAMED}, using=using, settings={})
     return [Pinned(who, application, user, dt.timedelta(seconds=float(age))) for who, application, user, age in rows]

@@ -27,6 +27,8 @@ from django_pgqueue.monitoring.overview import (
 )
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.overview.limits import set_for
+from django_pgqueue.monitoring.overview.queries import PINNED
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.worker.upkeep import bloat
 
@@ -113,13 +115,14 @@ class Overview:
 def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None = None) -> Overview:
     """Returns the overview of a database, or of some of its queues.  Call it within ``bounded(using)``."""
     now = at or functions.now(connections[using])
-    pulses = pulse.taken(now, using=using)
-    failed, states = failures.taken(now, using=using), paused(using=using)
-    others = {*failed, *states, *pulses.queues}
-    look = counts.taken(now, wanted=queues or others, using=using)
-    names = set(queues) if queues else look.names | others
-    shown = look.chosen(names, first=states)
-    found = counts.of(shown, look, using=using)
+    with set_for(using, PINNED):
+        pulses = pulse.taken(now, using=using)
+        failed, states = failures.taken(now, using=using), paused(using=using)
+        others = {*failed, *states, *pulses.queues}
+        look = counts.taken(now, wanted=queues or others, using=using)
+        names = set(queues) if queues else look.names | others
+        shown = look.chosen(names, first=states)
+        found = counts.of(shown, look, using=using)
     last_hour = recent.queues(now, named=shown, using=using)
     service = Service.at(now, using=using)
     return Overview(

@@ -56,8 +56,6 @@ from total t left join share s on s.queue = t.queue and s.task is not distinct f
 """
 BY_QUEUE = FIGURES.format(task="null::text", order="ended desc, 1")
 BY_TASK = FIGURES.format(task="c.task", order="run_ms desc, 1, 2")
-# The pins of the overview are for walks of large indexes: these few rows are hashed and sorted.
-FEW_ROWS = {"jit": "off"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,8 @@ def _read(sql: str, now: dt.datetime, within: dt.timedelta, named: Iterable[str]
         "minutes": 5 if within <= HOUR else 60, "since": now - within, "until": now,
         "queues": None if named is None else list(named), "listed": LISTED,
     }  # fmt: skip
-    return [_recent(row) for row in queries.rows(sql, asked, using=using, settings=FEW_ROWS)]
+    # The pins are for walks of large indexes: these few rows are hashed and sorted.
+    return [_recent(row) for row in queries.rows(sql, asked, using=using, settings={})]
 
 
 def _recent(row: tuple[Any, ...]) -> Recent:

@@ -13,7 +13,7 @@ from django.db import connection
 from django_pgqueue import control
 from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview, waiting
-from django_pgqueue.monitoring.overview import budget, census, counts
+from django_pgqueue.monitoring.overview import budget, census, counts, queries
 from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.values.times import OUT_OF_REACH_MS, PARKED_MS
 from tests.support.fixtures.admin import NOON, send, sql
@@ -169,7 +169,7 @@ def test_a_count_that_takes_too_long_is_given_up_and_the_page_goes_on(monkeypatc
     monkeypatch.setattr(census, "ALL", slow)
     monkeypatch.setattr(budget, "BUDGET_MS", 20)
     with overview.bounded("default"):
-        settings = ("statement_timeout", "enable_seqscan", "enable_sort")
+        settings = ("statement_timeout", "enable_seqscan", *queries.PINNED)
         before = [sql(f"show {name}") for name in settings]
         [mail] = overview.taken("default", at=NOON).queues
         assert [sql(f"show {name}") for name in settings] == before
