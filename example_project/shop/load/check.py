@@ -187,6 +187,8 @@ def lines(found: list[Compared], queues: int) -> Iterator[str]:
             mark = "" if one not in wrong([one]) else "  WRONG"
             yield f"{figure:16}{one.queue:20}{one.high:>10,}{cells}{mark}"
     said = [(one, each) for one in found for each in one.said]
+    if not any(each.who == "/metrics" for _, each in said):
+        yield "/metrics has not answered, and was not compared: it needs the extra prometheus, and has two seconds."
     exact = sum(each.is_exact for _, each in said)
     furthest = max((one.off(each) for one, each in said if not each.is_exact and one.high >= MANY), default=0.0)
     yield (
