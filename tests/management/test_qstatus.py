@@ -122,7 +122,7 @@ def test_queues_are_shown_in_a_table(noon: Clock) -> None:
 
 def test_an_empty_queue_is_reported_as_empty(noon: Clock) -> None:
     assert said()[1:] == [
-        "Workers: 0 busy, 0 idle, 0 of 0 slots in use",
+        "No worker runs: start manage.py qworker",
         "",
         "No message waits or runs, and none has ended in the last 4 hours.",
     ]
@@ -293,7 +293,7 @@ def test_a_terminal_without_rich_gets_plain_text(environment: dict[str, str], tm
     window = Window("qstatus", environment={**environment, "PYTHONPATH": str(tmp_path)})
     assert window.ends() == 0
     assert "pip install 'django-tasks-pgqueue[cli]'" in window.seen
-    assert "Workers: 0 busy" in window.seen
+    assert "No worker runs" in window.seen
     assert "\x1b[?1049h" not in window.seen
 
 

@@ -183,8 +183,10 @@ def workers(found: Workers) -> dict[str, Any]:
 
 def summary(found: Workers) -> str:
     """Returns the sentence about all workers."""
-    slots = gettext("{busy} busy, {idle} idle, {used} of {slots} slots in use")
-    parts = [slots.format(busy=found.busy, idle=found.idle, used=found.used_slots, slots=found.slots)]
+    parts = [gettext("No worker runs: start manage.py qworker")]
+    if found.busy + found.idle:
+        slots = gettext("{busy} busy, {idle} idle, {used} of {slots} slots in use")
+        parts = [slots.format(busy=found.busy, idle=found.idle, used=found.used_slots, slots=found.slots)]
     if found.listeners:
         parts.append(gettext("{count} listening for raw messages").format(count=found.listeners))
     if found.silent:
@@ -230,7 +232,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         if request.method not in {"GET", "HEAD"}:
             return HttpResponseNotAllowed(["GET", "HEAD"])
         self._check(request, "GET")
-        with database.about(request):
+        with database.chosen(request):
             context = {
                 **self.admin_site.each_context(request),
                 "title": gettext("Overview"),
