@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue import control
 from django_pgqueue.models import Attempt, Message
@@ -75,6 +78,40 @@ def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
     assert not any(found.values()), "\n".join(
         f"{where}: {fault}" for where, faults in found.items() for fault in faults
     )
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_keyboard_reaches_every_action_and_does_it(page: browser.Page) -> None:
+    ready = Message.objects.get(task="shop.tasks.book_courier").pk
+    # What is folded in is reached when it is folded out.
+    script = """
+        const what = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+        const seen = one => one.checkVisibility({visibilityProperty: true}) && !one.disabled;
+        window.controls = [...document.querySelectorAll(what)].filter(seen);
+        return window.controls.map(one => one.outerHTML.slice(0, 200));
+    """
+    found = (OVERVIEW, MESSAGES, WORKERS, f"{ATTEMPTS}errors/", f"{MESSAGES}edit/?queue=mail")
+    for url in (*found, f"{MESSAGES}{ready}/change/"):
+        page.open(url)
+        look(page)
+        page.driver.execute_script("document.getElementById('pgqueue-live-switch')?.click()")
+        controls = page.driver.execute_script(script)
+        missed = set(range(len(controls)))
+        for _ in range(4 * len(controls)):  # the field of a date has a place for the day, the month and the year
+            if not missed:
+                break
+            press(page, Keys.TAB)
+            missed.discard(page.driver.execute_script("return window.controls.indexOf(document.activeElement)"))
+        assert not missed, (url, [controls[place] for place in missed])
+    for button, then in (("Cancel…", "Cancel 1 message?"), ("Cancel it", "1 message cancelled.")):
+        pressed = page.find(f"//button[.='{button}'] | //input[@value='{button}']", By.XPATH)
+        page.driver.execute_script("arguments[0].focus()", pressed)
+        press(page, Keys.ENTER)
+        page.shows(then)
+
+
+def press(page: browser.Page, key: str) -> None:
+    ActionChains(page.driver).send_keys(key).perform()
 
 
 def look(page: browser.Page, *, dark: bool = False, narrow: bool = False) -> None:

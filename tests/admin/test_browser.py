@@ -223,23 +223,46 @@ def test_the_pages_fit_narrow_screens(page: browser.Page) -> None:
 
 @pytest.mark.usefixtures("settled_by_people")
 def test_the_lists_fit_a_window_of_1440_pixels_and_a_phone_with_their_errors(page: browser.Page) -> None:
-    script = "const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth"
+    script = """
+        const list = document.querySelector(".results, .pgqueue-scroll:has(.pgqueue-overview-table)");
+        return list.scrollWidth - list.clientWidth + Math.max(0, document.documentElement.scrollWidth - innerWidth);
+    """
     hidden = {}
+    control.edit("move", control.Filter(queue="mail", task_contains="send"), queue="slow", by="Ada")
     for url, text in [
         (MESSAGES, "The courier's line is busy"),
         (ATTEMPTS, "The voucher TEA-2019"),
-        (SCHEDULES, "no longer in the code"),
-        (WORKERS, "all but slow"),
-        (BINDINGS, "(regular expression)"),
+        (SCHEDULES, "remind Ada"),
+        (WORKERS, "worker-web2-23"),
+        (BINDINGS, "order.#"),
+        (CHANNELS, "payment-api"),
+        (QUEUES, "mail"),
+        (EDITS, "Ada"),
+        (OVERVIEW, "warehouse"),
     ]:
-        page.open(url)
-        page.shows(text)
-        for pixels in (WIDE, NARROW):
-            viewport = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
-            hidden[url, pixels] = page.driver.execute_script(script)
-            page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        for language in ("en", "de"):
+            with override_settings(LANGUAGE_CODE=language):
+                page.open(url)
+            page.shows(text)
+            assert page.driver.execute_script("return document.documentElement.lang") == language
+            for pixels in (WIDE, NARROW):
+                viewport = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+                hidden[url, language, pixels] = page.driver.execute_script(script)
+                page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert not any(hidden.values()), hidden
+
+
+def test_a_phone_sorts_the_cards_of_a_list(page: browser.Page) -> None:
+    first, last = send(), send()
+    viewport = {"width": NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+    page.open(MESSAGES)
+    page.shows(str(last), str(first))
+    page.driver.execute_script("window.isOld = true")
+    page.find("thead th.sortable .text a").click()
+    page.shows(str(first), str(last))
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 @pytest.mark.usefixtures("queue")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
 from django_pgqueue.control import Filter, edit, edit_state
@@ -74,6 +75,19 @@ class TestAsking:
         assert "finds one message" in root.open(ASK, q="7").said[0]
         assert "has no filter" in root.open(ASK, content__args="7").said[0]
         assert not Edit.objects.exists()
+
+    def test_a_click_asks_as_little_of_the_database_for_a_flood_as_for_one_message(self, root: Visitor) -> None:
+        asked = []
+        for number in (1, 60):
+            for _ in range(number):
+                send(queue="bulk")
+            with CaptureQueriesContext(connection) as captured:
+                answer = root.client.post(f"{ASK}?queue=bulk", {"confirmed": "1", "action": "cancel"})
+            assert answer.status_code == 302
+            asked.append([query["sql"] for query in captured])
+            work()
+        assert len(asked[0]) == len(asked[1])
+        assert not [sql for sql in asked[1] if "pgqueue_edit_messages" in sql or "count(*) FROM" in sql.lower()]
 
     def test_an_action_without_its_parameter_is_asked_for_it(self, root: Visitor) -> None:
         send()

@@ -8,6 +8,10 @@
   document.querySelectorAll("#result_list tbody tr").forEach(name);
 
   const live = document.getElementById("pgqueue-live");
+  const head = document.querySelector("#result_list thead tr");
+  if (live && head && head.querySelector(".sortable")) {
+    head.setAttribute("data-label", live.dataset.sort);
+  }
   const button = document.getElementById("pgqueue-live-switch");
   const state = document.getElementById("pgqueue-live-state");
   if (!live || !button) {
