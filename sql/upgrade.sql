@@ -4753,11 +4753,15 @@ $$\;
 create or replace function pgqueue_name_require(p_name text, p_what text, p_max integer default 255) returns void
 language plpgsql stable
 as $$
--- Raises an error unless p_name can be the name of p_what: 1 to p_max bytes.  The functions of durable tasks call this.
+-- Raises an error unless p_name can be the name of p_what: 1 to p_max bytes without control characters.  The functions of
+-- durable tasks call this.
 begin
     if p_name is null or p_name = '' or octet_length(p_name) > p_max then
         raise exception 'the name of % is %, of % bytes', p_what, quote_nullable(left(p_name, 50)), coalesce(octet_length(p_name), 0)
             using errcode = 'invalid_parameter_value', hint = format('It must have 1 to %s bytes.', p_max);
+    elsif p_name ~ '[\u0001-\u001f\u007f]' then
+        raise exception 'the name of % is %, with a control character', p_what, to_json(left(p_name, 50))
+            using errcode = 'invalid_parameter_value', hint = 'Leave it out: names stand in lines of logs and of pages.';
     end if;
 end
 $$\;
@@ -4818,7 +4822,7 @@ as $$
         returning message_id
     )
     select case
-        when p_name <> '' and octet_length(p_name) <= 255
+        when p_name <> '' and octet_length(p_name) <= 255 and p_name !~ '[\u0001-\u001f\u007f]'
              and p_kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
              and p_status in ('began', 'failed', 'waiting', 'unasked', 'done')
              and (p_started_at is null or p_started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
@@ -4852,7 +4856,7 @@ as $$
         from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
              with ordinality as a (id, attempt, worker, name, result, kind, status, started_at, place)
         where case
-            when a.name <> '' and octet_length(a.name) <= 255
+            when a.name <> '' and octet_length(a.name) <= 255 and a.name !~ '[\u0001-\u001f\u007f]'
                  and a.kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
                  and a.status in ('began', 'failed', 'waiting', 'unasked', 'done')
                  and (a.started_at is null or a.started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')
@@ -5303,7 +5307,8 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
-    perform pgqueue_name_require(p_by, 'who decides', 1020);  -- 255 characters
+    -- 255 characters, whatever they are: users have the names that they have.
+    perform pgqueue_name_require(regexp_replace(p_by, '[\u0001-\u001f\u007f]', ' ', 'g'), 'who decides', 1020);
     if p_approved is null then
         raise exception 'p_approved is null'
             using errcode = 'invalid_parameter_value', hint = 'Pass true or false.';

@@ -19,7 +19,8 @@ as $$
 declare
     v_decided_at timestamptz;
 begin
-    perform pgqueue_name_require(p_by, 'who decides', 1020);  -- 255 characters
+    -- 255 characters, whatever they are: users have the names that they have.
+    perform pgqueue_name_require(regexp_replace(p_by, '[\u0001-\u001f\u007f]', ' ', 'g'), 'who decides', 1020);
     if p_approved is null then
         raise exception 'p_approved is null'
             using errcode = 'invalid_parameter_value', hint = 'Pass true or false.';

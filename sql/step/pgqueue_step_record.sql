@@ -34,7 +34,7 @@ as $$
         returning message_id
     )
     select case
-        when p_name <> '' and octet_length(p_name) <= 255
+        when p_name <> '' and octet_length(p_name) <= 255 and p_name !~ '[\u0001-\u001f\u007f]'
              and p_kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
              and p_status in ('began', 'failed', 'waiting', 'unasked', 'done')
              and (p_started_at is null or p_started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')

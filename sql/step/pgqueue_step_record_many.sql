@@ -24,7 +24,7 @@ as $$
         from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
              with ordinality as a (id, attempt, worker, name, result, kind, status, started_at, place)
         where case
-            when a.name <> '' and octet_length(a.name) <= 255
+            when a.name <> '' and octet_length(a.name) <= 255 and a.name !~ '[\u0001-\u001f\u007f]'
                  and a.kind in ('step', 'atomic', 'enqueue', 'sleep', 'event', 'approval')
                  and a.status in ('began', 'failed', 'waiting', 'unasked', 'done')
                  and (a.started_at is null or a.started_at between '0001-01-02 00:00:00+00' and '9999-12-30 00:00:00+00')

@@ -162,6 +162,7 @@ def test_the_first_emit_of_a_name_counts() -> None:
     [
         ("", {}, InvalidMessage),
         ("e" * 256, {}, InvalidMessage),
+        ("paid:7\n", {}, InvalidMessage),
         ("pgqueue:approval:1:x", {}, InvalidMessage),
         ("paid", None, InvalidContent),
         ("paid", "a\0b", InvalidContent),

@@ -17,7 +17,14 @@ TABLES = ("step", "event", "budget", "child", "approval", "ended")
 LONG = "repeat('n', 10000)"
 LARGE = f"'[{'1e131071,' * 130}1]'"
 """2 kB of jsonb, and 17 MB of text."""
-NO_NAME = {"null": "is NULL, of 0 bytes", "''": "is '', of 0 bytes", LONG: "is 'nnnnn"}
+NO_NAME = {
+    "null": "is NULL, of 0 bytes",
+    "''": "is '', of 0 bytes",
+    LONG: "is 'nnnnn",
+    "'a' || chr(10)": 'is "a\\n", with a control character',
+    "'a' || chr(1)": 'is "a\\u0001", with a control character',
+    "'a' || chr(127)": 'is "a\x7f", with a control character',
+}
 HELD = "%(id)s, 1"
 
 # pgqueue_name_require: the names of steps, events, budgets, permissions and people
@@ -33,13 +40,21 @@ REFUSED = {
     " '{1, 2}', '{step, step}', '{done, done}', '{null, null}')": "the name of a step is '', of 0 bytes",
     "pgqueue_step_record_many(array[%(id)s, %(id)s], '{1, 1}', array[%(worker)s, %(worker)s], array['a'],"
     " null, '{step, step}', '{done, done}', null)": "the name of a step is NULL",
+    "pgqueue_step_record_many(array[%(id)s], '{1}', array[%(worker)s], array[e'a\\x1bb'], '{1}', '{step}', '{done}',"
+    " '{null}')": 'the name of a step is "a\\u001bb", with a control character',
     f"pgqueue_message_suspend({HELD})": "would wait for nothing, and so for ever",
-    f"pgqueue_message_suspend({HELD}, null, '', p_until => 0)": "the name of a step is ''",
-    f"pgqueue_message_suspend({HELD}, null, {LONG}, p_until => 0)": "the name of a step is 'nnnnn",
+    **{
+        f"pgqueue_message_suspend({HELD}, null, {name}, p_until => 0)": f"the name of a step {says}"
+        for name, says in NO_NAME.items()
+        if name != "null"
+    },
     f"pgqueue_message_suspend({HELD}, null, 'a', 'stop', 0)": "p_kind is 'stop'",
     f"pgqueue_message_suspend({HELD}, null, 'a', null, 0)": "p_kind is NULL",
-    f"pgqueue_message_suspend({HELD}, null, 'a', 'event', null, '')": "the name of an event is ''",
-    f"pgqueue_message_suspend({HELD}, null, 'a', 'event', null, {LONG})": "the name of an event is 'nnnnn",
+    **{
+        f"pgqueue_message_suspend({HELD}, null, 'a', 'event', null, {name})": f"the name of an event {says}"
+        for name, says in NO_NAME.items()
+        if name != "null"
+    },
     f"pgqueue_message_suspend({HELD}, null, 'a', 'event', null, 'pgqueue:x')": "'pgqueue:x', which nobody can emit",
     f"pgqueue_message_suspend({HELD}, null, null, 'approval', 0)": "an approval without a name",
     f"pgqueue_message_suspend({HELD}, null, 'a', 'approval', null, 'x')": "event 'x', which no decision of 'a' emits",
@@ -55,6 +70,7 @@ REFUSED = {
     "pgqueue_event_emit('paid', (repeat('[', 1001) || repeat(']', 1001))::jsonb)": "more than 1000 levels deep",
     f"pgqueue_event_emit('paid', {LARGE})": "payload has 17",
     "pgqueue_event_put(null, '1')": "the name of an event is NULL",
+    "pgqueue_event_put(e'paid\\n', '1')": 'the name of an event is "paid\\n", with a control character',
     "pgqueue_event_put('paid', null)": "the payload of the event paid is null",
     **{f"pgqueue_budget_spend({HELD}, {name}, 1, 2)": f"the name of a budget {says}" for name, says in NO_NAME.items()},
     f"pgqueue_budget_spend({HELD}, 'tokens', -1, 2)": "p_amount is -1, and p_limit is 2",
@@ -68,6 +84,7 @@ REFUSED = {
     **{
         f"pgqueue_approval_decide(%(id)s, 'a', true, {name})": f"the name of who decides {says}"
         for name, says in NO_NAME.items()
+        if "chr" not in name  # users have the names that they have
     },
     "pgqueue_approval_decide(%(id)s, 'a', null, 'ada')": "p_approved is null",
     f"pgqueue_approval_decide(%(id)s, 'a', true, 'ada', {LONG} || 'n')": "the comment has 10001 bytes",
@@ -102,6 +119,7 @@ ANSWERED = {
     "pgqueue_child_keep(null)": [(0,)],
     "pgqueue_event_arrive(null)": [(0,)],
     "pgqueue_approval_decide(%(id)s, null, true, 'ada')": [("unknown",)],
+    "pgqueue_approval_decide(%(id)s, 'a', true, e'ada\\n')": [("unknown",)],
 }
 """Calls that nobody has to be told of in an error, and their answers."""
 
