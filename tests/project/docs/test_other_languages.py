@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.support import node
 from tests.support.databases import empty_database, psql
 from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.waiting import wait_until
@@ -23,20 +23,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.django_db]
 
 PAGE = FOLDER / "guide" / "other-languages.md"
-NODE = shutil.which("node")
-FIND_PG = "process.exit(require('fs').existsSync(require.resolve('pg')) ? 0 : 1)"
 
 
 def code(language: str) -> str:
     [block] = [block for block in blocks(PAGE) if block.language == language]
     return block.text
-
-
-def reason_without_node() -> str:
-    if NODE is None:
-        return "node is not installed"
-    found = subprocess.run([NODE, "-e", FIND_PG], capture_output=True, check=False, timeout=60, cwd=ROOT)
-    return "" if found.returncode == 0 else "node has no package pg: npm install pg, and NODE_PATH"
 
 
 @contextmanager
@@ -48,8 +39,8 @@ def worker(language: str, database: str, folder: Path) -> Iterator[subprocess.Po
     address = (
         f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     )
-    program = sys.executable if language == "python" else str(NODE)
-    process = subprocess.Popen([program, str(folder / name), address], cwd=ROOT)
+    program = sys.executable if language == "python" else str(node.NODE)
+    process = subprocess.Popen([program, str(folder / name), address], cwd=ROOT, env=node.environment())
     try:
         yield process
     finally:
@@ -63,7 +54,7 @@ def worker(language: str, database: str, folder: Path) -> Iterator[subprocess.Po
 def test_a_worker_goes_on_where_another_one_was_killed(
     first: str, second: str, test_database: str, tmp_path: Path
 ) -> None:
-    if "javascript" in (first, second) and (reason := reason_without_node()):
+    if "javascript" in (first, second) and (reason := node.reason_without_pg()):
         pytest.skip(reason)
     with empty_database(test_database, "languages") as database:
         psql(database, "--file", str(ROOT / "sql" / "install.sql")).check_returncode()
