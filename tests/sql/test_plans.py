@@ -594,22 +594,32 @@ def test_unique_keys_are_looked_up_in_their_index(session: Session) -> None:
 
 
 def test_a_waiter_is_found_by_its_event_among_many_that_are_suspended(conninfo: str) -> None:
-    """The index pgqueue_message_suspended_ix."""
+    """The index pgqueue_message_suspended_ix.  Half of them wait for a time, and a dequeue meets none of them."""
     with queue(conninfo) as (_, session):
-        session.rows("""
+        session.create(task="t")
+        dequeue = "select * from pgqueue_message_dequeue(p_tasks => true)"
+        alone = cost(session, dequeue)
+        session.rows(f"""
             insert into pgqueue_message (
                 dequeue_at, content, task, in_line, attempt, suspended_attempt, awaited_event)
-            select 9223372036854775807, '{}', 't', false, 1, 1, 'paid:' || n from generate_series(1, 50000) as n
+            select case when n % 2 = 1 then 9223372036854775807 else {AHEAD} + n end, '{{}}', 't', false, 1, 1,
+                   case when n % 2 = 1 then 'paid:' || n end
+            from generate_series(1, 50000) as n
         """)
         for analyzed in (False, True):
             if analyzed:
                 session.rows("vacuum analyze pgqueue_message")
-            name = f"paid:{5 + analyzed}"
+            among = cost(session, dequeue)
+            assert among.rows == 1
+            assert among.buffers < alone.buffers + 20, among
+            assert among.entries.get(DUE_INDEX, 0) <= 3, among
+            name = f"paid:{5 + 2 * analyzed}"
             session.value("pgqueue_event_emit", name=name)
             arrive = cost(session, f"select pgqueue_event_arrive('{{{name}}}')")
             assert arrive.rows == 1
             assert arrive.buffers < 150, arrive
             assert arrive.entries.get("pgqueue_message_suspended_ix", 0) <= 3, arrive
+            session.rows("delete from pgqueue_ended")
 
 
 def test_every_index_of_the_queue_is_named_in_a_test_of_this_module(session: Session) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from opentelemetry.instrumentation.django import DjangoInstrumentor
 
+from django_pgqueue.durable import emit
 from tests.support.site import traced
 
 if TYPE_CHECKING:
@@ -94,15 +95,33 @@ def test_each_attempt_has_a_span_with_its_outcome(spans: Spans, work: Work, tran
     ]
 
 
-def test_a_step_is_a_span_of_its_attempt_and_a_record_is_none(spans: Spans, work: Work, transactional_db: None) -> None:
-    traced.in_steps.enqueue()
-    ended = work()
-    first, second = (span for span in ended if span["name"].startswith("process "))
-    steps = {span["name"]: span for span in ended if span["name"].startswith("step ")}
-    assert [name for name in steps if steps[name]["parent"] == first["id"]] == ["step first", "step second"]
-    assert [name for name in steps if steps[name]["parent"] == second["id"]] == ["step third"]
-    assert steps["step second"]["attributes"]["error.type"] == "builtins.ValueError"
-    assert steps["step third"]["attributes"]["pgqueue.step"] == "third"
+def test_steps_and_children_of_a_durable_task_are_in_one_trace_whichever_worker_goes_on(
+    spans: Spans, work: Work, transactional_db: None
+) -> None:
+    """A step is a span of the attempt that runs it; where its record is read, there is none."""
+    result = traced.in_steps.enqueue()
+    work()
+    emit("paid")
+    ended = work()  # those of the first worker are in the file, too
+    [enqueued] = spans()
+    assert {span["trace"] for span in ended} == {enqueued["trace"]}
+    attempts = [span for span in ended if span["name"] == f"process {traced.in_steps.module_path}"]
+    assert [span["attributes"]["pgqueue.outcome"] for span in attempts] == [
+        "retried", "suspended", "suspended", "succeeded",
+    ]  # fmt: skip
+    assert {span["parent"] for span in attempts} == {enqueued["id"]}
+    first, second, _, last = attempts
+    steps = [span for span in ended if span["name"].startswith("step ")]
+    assert [(span["attributes"]["pgqueue.step"], span["parent"], span["status"]) for span in steps] == [
+        ("first", first["id"], "UNSET"), ("second", first["id"], "ERROR"), ("third", last["id"], "UNSET"),
+    ]  # fmt: skip
+    assert steps[1]["attributes"]["error.type"] == "builtins.ValueError"
+    assert steps[0]["exported_by"] != steps[2]["exported_by"]
+    [enqueues, child] = (span for span in ended if span["name"].endswith("look"))
+    assert [enqueues["parent"], child["parent"]] == [second["id"], enqueues["id"]]
+    assert len(ended) == len(attempts) + len(steps) + 2
+    result.refresh()
+    assert result.return_value == [child["id"], steps[2]["id"]], "nothing else was current there"
 
 
 def test_sensitive_values_are_in_no_span(spans: Spans, work: Work, transactional_db: None) -> None:

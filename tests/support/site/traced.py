@@ -61,8 +61,11 @@ def oversleep() -> None:
 
 
 @task(durable=True, max_attempts=2, backoff=lambda *_: 0.0)
-def in_steps(context: Any) -> str:
+def in_steps(context: Any) -> list[str]:
+    """Four attempts: one fails, one waits for a child, one for an event."""
     context.step("first", look.func)
     if context.attempt == 1:
         context.step("second", refuse.func, "bread")
-    return str(context.step("third", look.func, atomic=True))
+    child = context.call(look)
+    context.wait_for_event("paid")
+    return [child, context.step("third", look.func, atomic=True)]
