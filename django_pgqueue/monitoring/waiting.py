@@ -179,7 +179,11 @@ class AfterOthers:
 
     def words(self, _: dt.datetime) -> Words:
         if not self.left:
-            words = gettext("All {} jobs that it waits for have ended. A worker will notice this soon.")
+            words = ngettext(
+                "The job that it waits for has ended. A worker will notice this soon.",
+                "All {} jobs that it waits for have ended. A worker will notice this soon.",
+                self.count,
+            )
             return words, number(self.count)
         if len(self.left) > MAX_NAMED:
             words = gettext("It waits for {} jobs, of which {} and more have not ended yet.")

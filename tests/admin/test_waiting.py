@@ -73,6 +73,9 @@ def test_the_page_names_the_jobs_it_waits_for(root: Visitor) -> None:
     assert why(root, pk) == [f"It waits for 2 jobs, of which {second} has not ended yet."]
     complete(claim("b")[0])
     assert why(root, pk) == ["All 2 jobs that it waits for have ended. A worker will notice this soon."]
+    assert why(root, send(after=functions.After((first,)))) == [
+        "The job that it waits for has ended. A worker will notice this soon."
+    ]
 
 
 def test_the_page_names_the_paused_queue(root: Visitor, clock: Clock) -> None:
