@@ -21,6 +21,7 @@ from tests.proofs.models.reference import (
     Message,
     Queue,
     Schedule,
+    Step,
     WouldWait,
     fresh_from,
 )
@@ -43,6 +44,7 @@ QUEUES = ("a", "b")
 ENDS = ("complete", "defer", "retry", "fail", "release", "park")
 CHANNELS = (None, None, "x", "y")
 KEYS = ("k", "l")
+EVENTS = ("paid", "sent")
 WORKERS = ("w1", "w2")
 DELAYS = (None, None, None, -5, 60, 2_000)
 COLUMNS = ("channel", "queue", "priority", "dequeue_at", "task", "lock")
@@ -52,7 +54,7 @@ EMPTY = ";".join(
     for table in (
         "pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane", "pgqueue_queue", "pgqueue_schedule",
         "pgqueue_schedule_slot", "pgqueue_schedule_declaration", "pgqueue_arrival", "pgqueue_ended", "pgqueue_step",
-        "pgqueue_budget",
+        "pgqueue_budget", "pgqueue_event", "pgqueue_child",
     )
 )  # fmt: skip
 STATE = """
@@ -64,7 +66,8 @@ STATE = """
                        lost,
                        pgqueue_to_epoch(locked_at) as locked_at,
                        pgqueue_to_epoch(cancel_requested_at) as cancel_requested_at, attempt,
-                       unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error
+                       unique_until_started, unique_key, worker, after_policy, after_ids, state, progress, last_error,
+                       suspended_attempt, awaited_event
                 from pgqueue_message) as m),
         'attempts', (
             select coalesce(json_agg(a), '[]') from (
@@ -88,9 +91,11 @@ STATE = """
         'schedules', (select coalesce(json_object_agg(name, next_at), '{}') from pgqueue_schedule),
         'slots', (select coalesce(json_agg(json_build_array(name, slot_at) order by name, slot_at), '[]')
                   from pgqueue_schedule_slot),
-        'steps', (select coalesce(json_agg(json_build_array(message_id, attempt, status, name, until)), '[]')
+        'steps', (select coalesce(json_agg(json_build_array(message_id, attempt, status, name, until, result)), '[]')
                   from pgqueue_step),
-        'budgets', (select coalesce(json_agg(json_build_array(message_id, name, spent)), '[]') from pgqueue_budget)
+        'budgets', (select coalesce(json_agg(json_build_array(message_id, name, spent)), '[]') from pgqueue_budget),
+        'events', (select coalesce(json_object_agg(name, payload), '{}') from pgqueue_event),
+        'children', (select coalesce(json_agg(json_build_array(message_id, parent_id)), '[]') from pgqueue_child)
     )::text
 """
 
@@ -549,24 +554,100 @@ class Machine(RuleBasedStateMachine):
             )
 
     @rule(who=someone, pick=picks, name=st.sampled_from(("one", "two")), delay=delays)
-    def suspend(self, who: int, pick: int, name: str, delay: int | None) -> None:
+    def sleep(self, who: int, pick: int, name: str, delay: int | None) -> None:
         if token := self._token(pick):
-            until = self.queue.now + (delay or 0)
-            self._same(
-                who,
-                lambda session: session.value("pgqueue_message_suspend", **_named(token), name=name, until=until),
-                lambda _: self.queue.suspend(who, token, name, until),
-            )
+            self._suspend(who, token, name=name, until=self.queue.now + (delay or 0))
+
+    @rule(who=someone, pick=picks, event=st.sampled_from(EVENTS), delay=delays, late=st.booleans())
+    def wait_for_event(self, who: int, pick: int, event: str, delay: int | None, late: bool) -> None:
+        if token := self._token(pick):
+            self._wait_for_event(who, token, event, until=self._at(delay), late=late)
+
+    def _wait_for_event(
+        self, who: int, token: tuple[int, int, str], event: str, *, until: int | None = None, late: bool
+    ) -> None:
+        """``late``: it looked for the event a while ago, when there was none."""
+        payload = self.queue.events.get(who, event)
+        if late or payload is None:
+            self._suspend(who, token, kind="event", event=event, until=until)
+        else:
+            self._record_step(who, token, event, payload)
+
+    @rule(who=someone, pick=picks)
+    def wait_for_children(self, who: int, pick: int) -> None:
+        if token := self._token(pick):
+            self._wait_for_children(who, token)
+
+    def _wait_for_children(self, who: int, token: tuple[int, int, str]) -> None:
+        """For all of them; who has waited gets how each has ended."""
+        ids = self.queue.children_of(who, token[0])
+        if not ids:
+            return
+        outcomes: list[Any] = []
+
+        def ask(session: Session) -> Any:
+            answer = session.call("pgqueue_child_outcomes", parent_id=token[0], ids=ids)
+            outcomes[:] = [(row.p_id, row.p_status, row.p_error_class, row.p_result) for row in answer]
+            return outcomes
+
+        self._same(who, ask, lambda _: self.queue.outcomes(who, ids))
+        waiting = [child for child, status, *_ in outcomes if status == "waiting"]
+        if waiting:
+            self._suspend(who, token, after_ids=waiting)
+
+    def _suspend(self, who: int, token: tuple[int, int, str], *, kind: str = "sleep", **wait: Any) -> None:
+        self._same(
+            who,
+            lambda session: session.value("pgqueue_message_suspend", **_named(token), kind=kind, **wait),
+            lambda _: self.queue.suspend(who, token, **wait),
+        )
+
+    @rule(who=someone, event=st.sampled_from(EVENTS), payload=st.integers(1, 2))
+    def emit(self, who: int, event: str, payload: int) -> None:
+        self._same(
+            who,
+            lambda session: session.value("pgqueue_event_emit", name=event, payload=Jsonb(payload)),
+            lambda _: self.queue.emit(who, event, payload),
+        )
+
+    @rule(who=someone, pick=picks, name=st.sampled_from(("left", "right")))
+    def enqueue_child(self, who: int, pick: int, name: str) -> None:
+        if token := self._token(pick):
+            self._enqueue_child(who, token, name)
+
+    def _enqueue_child(self, who: int, token: tuple[int, int, str], name: str) -> None:
+        """Unless it is recorded; with its record, or not at all."""
+        content = next(self.contents)
+
+        def ask(session: Session) -> Any:
+            for row in session.call("pgqueue_step_load", id=token[0], created_at=None):
+                if (row.p_status, row.p_name) == ("done", name):
+                    return row.p_result, False
+            with session.connection.transaction() as transaction:
+                child = session.create(content, task="t", queue="a")
+                held = session.value("pgqueue_child_add", **_named(token), child_id=child)
+                recorded = session.value(
+                    "pgqueue_step_record", **_named(token), name=name, kind="enqueue", result=child
+                )
+                assert held == recorded, f"child added: {held}, step recorded: {recorded}"
+                if not held:
+                    raise psycopg.Rollback(transaction)
+            return (child, True) if held else None
+
+        self._beside_writers(who, token, ask, lambda fresh: self.queue.enqueue_child(who, fresh, token, name, content))
 
     @rule(who=someone, pick=picks, name=st.sampled_from(("one", "two")))
     def record_step(self, who: int, pick: int, name: str) -> None:
         if token := self._token(pick):
-            self._beside_writers(
-                who,
-                token,
-                lambda session: session.value("pgqueue_step_record", **_named(token), name=name),
-                lambda: self.queue.step_record(who, token, name),
-            )
+            self._record_step(who, token, name)
+
+    def _record_step(self, who: int, token: tuple[int, int, str], name: str, result: Any = None) -> None:
+        self._beside_writers(
+            who,
+            token,
+            lambda session: session.value("pgqueue_step_record", **_named(token), name=name, result=result),
+            lambda _: self.queue.step_record(who, token, name, result),
+        )
 
     @rule(who=someone, pick=picks, amount=st.integers(0, 2))
     def spend(self, who: int, pick: int, amount: int) -> None:
@@ -580,11 +661,15 @@ class Machine(RuleBasedStateMachine):
             lambda session: tuple(
                 session.call("pgqueue_budget_spend", **_named(token), name="tokens", amount=amount, limit=3)[0]
             ),
-            lambda: self.queue.spend(who, token, "tokens", amount, 3),
+            lambda _: self.queue.spend(who, token, "tokens", amount, 3),
         )
 
     def _beside_writers(
-        self, who: int, token: tuple[int, int, str], ask: Callable[[Session], Any], reference: Callable[[], Any]
+        self,
+        who: int,
+        token: tuple[int, int, str],
+        ask: Callable[[Session], Any],
+        reference: Callable[[Callable[[], int]], Any],
     ) -> None:
         """Asks for what locks its message for key share, which waits for some of the writes of others and not for all:
         so not in a transaction that goes on, where others would wait for it.
@@ -595,8 +680,7 @@ class Machine(RuleBasedStateMachine):
             waits = None if self.queue.messages.is_locked(who, token[0]) else False
             answer = self._asked(who, ask, waits=waits)
             if answer is not WAITED:
-                expected = reference()
-                assert answer == expected, f"answered {answer}, and not {expected}"
+                self._judge(answer, reference)
             self._ended(who)
             self._compare(who)
 
@@ -721,6 +805,46 @@ class Machine(RuleBasedStateMachine):
             for amount in amounts:
                 self._spend(who, self._held(who, message_id), amount)
 
+    @rule(worker=st.sampled_from(WORKERS), waits_longer=st.booleans())
+    def wait_while_somebody_emits(self, worker: str, waits_longer: bool) -> None:
+        """One of the two transactions goes on until the other one has committed and somebody has looked."""
+        idle = [number for number in range(SESSIONS) if number not in self.open]
+        if len(idle) < SESSIONS:
+            return
+        waiter, emitter, other = idle
+        event = f"while {next(self.contents)}"
+        for message_id in self._dequeue(waiter, limit=1, tasks=True, worker=worker):
+            token = self._held(waiter, message_id)
+            longer = waiter if waits_longer else emitter
+            self.transaction(longer, "begin")
+            if waits_longer:
+                self._wait_for_event(waiter, token, event, late=True)
+            self.emit(emitter, event, payload=1)
+            if not waits_longer:
+                self._wait_for_event(waiter, token, event, late=True)
+            self.settle(other)
+            self.transaction(longer, "commit")
+            self.settle(other)
+            assert message_id not in self.queue.forgotten(), f"{message_id} waits for an event that was emitted"
+
+    @rule(who=someone, worker=st.sampled_from(WORKERS), lost=st.booleans(), cancelled=st.booleans())
+    def share_out(self, who: int, worker: str, lost: bool, cancelled: bool) -> None:
+        """A parent enqueues its children, perhaps in two attempts, and waits for them."""
+        for message_id in self._dequeue(who, limit=1, tasks=True, worker=worker):
+            token = self._held(who, message_id)
+            self._enqueue_child(who, token, "left")
+            if lost:
+                self._defer(who, token, 0, error=None, state=None, last=3)
+                if message_id not in self._dequeue(who, limit=6, tasks=True, worker=worker):
+                    return
+                self._enqueue_child(who, token, "right")  # too late
+                token = self._held(who, message_id)
+                self._enqueue_child(who, token, "left")
+            self._enqueue_child(who, token, "right")
+            self._wait_for_children(who, token)
+            if cancelled:
+                self._cancel(who, [message_id])
+
     @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
     def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
         taken = self._dequeue(who, limit=limit, tasks=True, worker=worker)
@@ -769,7 +893,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=3))
     def cancel(self, who: int, picked: list[int]) -> None:
-        ids = self._ids(who, picked)
+        self._cancel(who, self._ids(who, picked))
+
+    def _cancel(self, who: int, ids: list[int]) -> None:
         self._same(
             who,
             lambda session: set(session.ids("pgqueue_message_cancel", ids=ids)),
@@ -813,19 +939,26 @@ class Machine(RuleBasedStateMachine):
             self._ended(who)
             self._compare(who)
 
-    def _waiting(self, who: int) -> dict[int, Any]:
-        """Who waits for others, and the columns that a look changes."""
+    def _waiting(self, who: int) -> tuple[dict[int, Any], set[int]]:
+        """Who waits for others, with the columns that a look changes, and who waits for an event."""
         rows = self.sessions[who].rows(
-            "select id, awaited_id, check_at, checks from pgqueue_message where after_ids is not null order by id"
+            "select id, awaited_event, awaited_id, check_at, checks from pgqueue_message"
+            " where after_ids is not null or awaited_event is not null order by id"
         )
-        return {row.id: tuple(row) for row in rows}
+        return (
+            {row.id: tuple(row) for row in rows if row.awaited_event is None},
+            {row.id for row in rows if row.awaited_event is not None},
+        )
 
-    def _settled(self, who: int, before: dict[int, Any]) -> list[int]:
-        after = self._waiting(who)
-        over = [message_id for message_id in before if message_id not in after]
-        looked_at = [message_id for message_id in after if after[message_id] != before[message_id]]
+    def _settled(self, who: int, before: tuple[dict[int, Any], set[int]]) -> list[int]:
+        after, await_events = self._waiting(who)
+        over = [message_id for message_id in before[0] if message_id not in after]
+        looked_at = [message_id for message_id in after if after[message_id] != before[0][message_id]]
         self.queue.settled(who, looked_at=looked_at, over=over)
-        return over
+        rows = self.queue.messages.rows(who)
+        woken = [n for n in sorted(before[1] - await_events) if rows[n].waits]
+        self.queue.woken(who, woken)
+        return [*over, *woken]
 
     @rule(who=someone, pick=picks, name=st.sampled_from(COLUMNS),
           channel=channels, queue=queues, priority=priorities, delay=delays, task=tasks)  # fmt: skip
@@ -982,15 +1115,18 @@ class Machine(RuleBasedStateMachine):
         with self._step():
             answer = self._asked(who, ask, waits=self._foretold(who, reference))
             if answer is not WAITED:
-                new = sorted({n for n in _numbers(answer) if n > self.last_id})
-                ids = iter(new)
-                expected = reference(fresh_from(ids))
-                assert not answers or answer == expected, f"answered {answer}, and not {expected}"
-                assert next(ids, None) is None, f"{answer} has an id that nothing was created for"
-                self.last_id = max([self.last_id, *new])
-                self.created.update(new)
+                self._judge(answer, reference, answers=answers)
             self._ended(who)
             self._compare(who)
+
+    def _judge(self, answer: Any, reference: Callable[[Callable[[], int]], Any], *, answers: bool = True) -> None:
+        new = sorted({n for n in _numbers(answer) if n > self.last_id})
+        ids = iter(new)
+        expected = reference(fresh_from(ids))
+        assert not answers or answer == expected, f"answered {answer}, and not {expected}"
+        assert next(ids, None) is None, f"{answer} has an id that nothing was created for"
+        self.last_id = max([self.last_id, *new])
+        self.created.update(new)
 
     def _foretold(self, who: int, reference: Callable[[Callable[[], int]], Any]) -> bool:
         """Whether the call will wait."""
@@ -1066,8 +1202,10 @@ class Machine(RuleBasedStateMachine):
         assert seen["paused"] == sorted(self.queue.paused.rows(who))
         assert seen["schedules"] == {name: s.next_at for name, s in self.queue.schedules.rows(who).items()}
         assert [tuple(slot) for slot in seen["slots"]] == sorted(self.queue.slots.rows(who))
-        steps = [tuple(step) for step in seen["steps"]]
+        steps = [Step(*step) for step in seen["steps"]]
         assert sorted(steps, key=str) == sorted(self.queue.steps.rows(who).values(), key=str)
+        assert seen["events"] == self.queue.events.rows(who)
+        assert dict(seen["children"]) == self.queue.children.rows(who)
         budgets = {(message_id, name): spent for message_id, name, spent in seen["budgets"]}
         assert budgets == self.queue.budgets.rows(who)
 
@@ -1099,6 +1237,11 @@ class Machine(RuleBasedStateMachine):
             self.pause(0, queue, resumed=True)
         for name in ("x", "y"):
             self.set_channel(0, name, concurrency=1, size=None, interval_ms=None)
+        for event in sorted({m.awaited_event or "" for m in self.queue.messages.committed.values()} - {""}):
+            self.emit(0, event, payload=1)
+        self.time_passes(1_000)
+        self.settle(0)
+        assert not self.queue.forgotten(), f"{self.queue.forgotten()} wait for events that were emitted"
         for _ in range(200):
             self.unpark(0, pick=0)  # somebody knows the task after all
             self._work_off_what_is_due()

@@ -122,6 +122,34 @@ MUTATIONS = {
         "pgqueue_message_suspend", "m.max_attempts + case", "m.max_attempts + 0 * case"
     ),
     "anybody suspends": Mutation("pgqueue_message_suspend", "and m.attempt = p_attempt", ""),
+    "nobody looks again for an event": Mutation(
+        "pgqueue_message_suspend",
+        "insert into pgqueue_ended (message_id, event, look_at) values (0, p_event, v_now);", "",
+    ),
+    "an emitter tells only those that it sees": Mutation(
+        "pgqueue_event_put", "values (0, p_name, pgqueue_now());",
+        "select 0, p_name, pgqueue_now() from pgqueue_message m where m.awaited_event = p_name limit 1;",
+    ),
+    "the last emit wins": Mutation(
+        "pgqueue_event_put", "on conflict do nothing", "on conflict (name) do update set payload = excluded.payload"
+    ),
+    "an event wakes what has begun again": Mutation(
+        "pgqueue_event_arrive", "and s.suspended_attempt = s.attempt and s.unlock_at is null", ""
+    ),
+    "a late worker adds a child": Mutation("pgqueue_child_add", "and m.attempt = p_attempt", ""),
+    "children are enqueued again": Mutation(
+        "pgqueue_step_load", "where s.message_id = p_id", "where s.message_id = p_id and s.kind <> 'enqueue'"
+    ),
+    "a parent waits for one of its children": Mutation(
+        "pgqueue_message_suspend", "after_ids = case when v_ids <> '{}' then v_ids end",
+        "after_ids = case when v_ids <> '{}' then v_ids[cardinality(v_ids):] end",
+    ),
+    "children outlive a cancelled parent": Mutation(
+        "pgqueue_message_cancel", "perform pgqueue_child_cancel(v_ids);", ""
+    ),
+    "a cancel takes children along that have begun": Mutation(
+        "pgqueue_child_cancel", "and d.attempt = 0 and d.unlock_at is null", ""
+    ),
     "a slot is used twice": Mutation("pgqueue_schedule_fire", "continue when not found;", ""),
 }  # fmt: skip
 

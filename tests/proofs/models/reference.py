@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,6 +23,7 @@ NEVER, PARKED = 9223372036854775807, 9223372036854775806
 MAX_LOST = 20
 LOST = "django_pgqueue.exceptions.AttemptLost"
 DEPENDENCY_FAILED = "django_pgqueue.exceptions.DependencyFailed"
+PARENT_CANCELLED = ("django_pgqueue.exceptions.TaskCancelled", "the job that waited for it was cancelled")
 
 V = TypeVar("V")
 
@@ -64,6 +65,8 @@ class Message:
     state: Any = None
     progress: Any = None
     last_error: str | None = None
+    suspended_attempt: int | None = None
+    awaited_event: str | None = None
 
     @property
     def waits(self) -> bool:
@@ -72,6 +75,10 @@ class Message:
     @property
     def raw(self) -> bool:
         return self.task is None
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.waits and self.suspended_attempt == self.attempt
 
     @property
     def holds_its_key(self) -> bool:
@@ -145,6 +152,15 @@ class Schedule:
     interval_ms: int
 
 
+class Step(NamedTuple):
+    message_id: int
+    attempt: int
+    status: str
+    name: str
+    until: int | None = None
+    result: Any = None
+
+
 class Table(Generic[V]):
     """Rows as transactions see them: committed ones, and for each at most one version that is not committed yet."""
 
@@ -210,9 +226,13 @@ class Queue:
         self.attempts: Table[Attempt] = Table()
         """By a number that says in which order they were written."""
         self.written = 0
-        self.steps: Table[tuple[int, int, str, str, int | None]] = Table()
-        """By the same number: message, attempt, status, name, until."""
+        self.steps: Table[Step] = Table()
+        """By the same number."""
         self.budgets: Table[int] = Table()
+        self.events: Table[Any] = Table()
+        """Payloads by names."""
+        self.children: Table[int] = Table()
+        """Parents by their children."""
         self.holds_lanes: set[int] = set()
         """Sessions whose transaction may have locked rows of channels or lanes."""
         self.passed = Passed()
@@ -228,7 +248,7 @@ class Queue:
     def tables(self) -> tuple[Table[Any], ...]:
         return (
             self.messages, self.channels, self.paused, self.schedules, self.slots, self.keys, self.attempts, self.steps,
-            self.budgets,
+            self.budgets, self.events, self.children,
         )  # fmt: skip
 
     def snapshot(self, session: int) -> list[Any]:
@@ -299,7 +319,7 @@ class Queue:
             )  # fmt: skip
             self._put(session, message.id, message)
             return message.id, True
-        if not holder.waits or on_conflict == "keep":
+        if not holder.waits or on_conflict == "keep" or self.has_steps(session, holder):
             return holder.id, False
         if on_conflict == "debounce":
             is_alone = holder.alone_at is not None
@@ -471,6 +491,10 @@ class Queue:
         if final:
             self._put(session, message.id, None)
 
+    def _end_cancelled(self, session: int, message: Message, error: tuple[str, str] | None = None) -> None:
+        self._end(session, message, "cancelled", final=True, error=error)
+        self._cancel_children(session, message.id)
+
     def history(self, session: int, message_id: int | None = None) -> list[Attempt]:
         rows = sorted(self.attempts.rows(session).items())
         return [attempt for _, attempt in rows if message_id in (None, attempt.message_id)]
@@ -501,7 +525,7 @@ class Queue:
             uncounted = ("deferred", "suspended") if message.raw else ("deferred", "suspended", "lost")
             used = 1 + sum(a.status not in uncounted for a in self.history(session, message.id))
         if message.cancel_requested_at is not None:
-            self._end(session, message, "cancelled", final=True, error=error)
+            self._end_cancelled(session, message, error)
             return "cancelled"
         if error and used >= (max_attempts if message.max_attempts is None else message.max_attempts):
             self._end(session, message, "failed", final=True, error=error)
@@ -520,29 +544,117 @@ class Queue:
 
     # Durable tasks
 
-    def suspend(self, session: int, token: tuple[int, int, str], name: str, until: int) -> str | None:
+    def suspend(
+        self,
+        session: int,
+        token: tuple[int, int, str],
+        *,
+        name: str | None = None,
+        until: int | None = None,
+        event: str | None = None,
+        after_ids: Sequence[int] = (),
+    ) -> str | None:
         message = self.held(session, *token)
         if message is None:
             return None
         if message.cancel_requested_at is not None:
-            self._end(session, message, "cancelled", final=True)
+            self._end_cancelled(session, message)
             return "cancelled"
-        steps = self.steps.rows(session).values()
-        if not any((step[0], step[2], step[3]) == (message.id, "waiting", name) for step in steps):
-            self._record(session, message, "waiting", name, until)
+        name = name or event
+        if name is not None and not self._recorded(session, message.id, "waiting", name):
+            self._record(session, message, "waiting", name, until=until)
         self._end(session, message, "suspended", final=False)
+        due = NEVER if until is None else until
         self._put(session, message.id, message.unlocked(
-            dequeue_at=until, in_line=until <= self.now, max_attempts=_plus(message.max_attempts, 1),
-            alone_at=None, lost=0, unknown_since=None,
-            # Which a message has that runs, where somebody has written its time by hand.
-            after_ids=None, after_policy=None, check_at=None,
+            dequeue_at=due, in_line=due <= self.now, max_attempts=_plus(message.max_attempts, 1),
+            alone_at=None, lost=0, unknown_since=None, suspended_attempt=message.attempt, awaited_event=event,
+            # A message that runs has others where somebody has written its time by hand.
+            after_ids=tuple(after_ids) or None, after_policy="finished" if after_ids else None,
+            check_at=self.now if after_ids else None,
         ))  # fmt: skip
         return "suspended"
 
-    def step_record(self, session: int, token: tuple[int, int, str], name: str) -> bool:
+    def emit(self, session: int, name: str, payload: Any) -> str:
+        """The first one counts."""
+        if self.events.is_locked(session, name):
+            raise WouldWait
+        before = self.events.get(session, name)
+        if before is None:
+            self.events.put(session, name, payload)
+            return "emitted"
+        return "repeated" if before == payload else "different"
+
+    def woken(self, session: int, ids: Iterable[int]) -> None:
+        """Judges who does not wait for an event any more, and takes note of it."""
+        for message_id in ids:
+            message = self.messages.get(session, message_id)
+            assert message is not None
+            assert message.is_suspended, f"{message_id} was woken, and was not suspended"
+            assert self.events.get(session, message.awaited_event) is not None, f"nobody has woken {message_id}"
+            self._put(session, message_id, replace(message, dequeue_at=self.now, in_line=True, awaited_event=None))
+
+    def forgotten(self) -> set[int]:
+        """Who still waits for an event that was emitted."""
+        return {
+            m.id
+            for m in self.messages.committed.values()
+            if m.is_suspended and m.parked_at is None and m.awaited_event in self.events.committed
+        }
+
+    def enqueue_child(
+        self, session: int, fresh: Callable[[], int], token: tuple[int, int, str], name: str, content: Any
+    ) -> tuple[int, bool] | None:
+        """The id of the child, and whether it is new; None: the attempt was lost."""
+        recorded = self._recorded(session, token[0], "done", name)
+        if recorded:
+            return recorded[0].result, False
+        parent = self._holder(session, *token)
+        if parent is None:
+            return None
+        child = self.create(session, fresh, dequeue_at=None, content=content, queue="a", task="t")
+        assert child is not None
+        self.children.put(session, child, parent.id)
+        self._record(session, parent, "done", name, result=child)
+        return child, True
+
+    def children_of(self, session: int, parent: int) -> list[int]:
+        return sorted(child for child, its in self.children.rows(session).items() if its == parent)
+
+    def outcomes(self, session: int, ids: Iterable[int]) -> list[tuple[int, str, str | None, Any]]:
+        found: list[tuple[int, str, str | None, Any]] = []
+        for child in ids:
+            ends = [attempt for attempt in self.history(session, child) if attempt.final]
+            if self.messages.get(session, child) is not None:
+                found.append((child, "waiting", None, None))
+            elif ends:
+                found.append((child, ends[-1].status, ends[-1].error_class, ends[-1].result))
+            else:  # deleted by hand
+                found.append((child, "unknown", None, None))
+        return found
+
+    def _cancel_children(self, session: int, parent: int) -> None:
+        """Those that have not begun.  It waits for nobody."""
+        for child in self.children_of(session, parent):
+            message = self.messages.get(session, child)
+            is_idle = message is not None and message.attempt == 0 and message.waits
+            if message is not None and is_idle and not self.messages.is_locked(session, child):
+                self._end(session, message, "cancelled", final=True, error=PARENT_CANCELLED)
+
+    def has_steps(self, session: int, message: Message) -> bool:
+        """Whether it is a durable task that has begun: nobody changes what it was enqueued with."""
+        steps = self.steps.rows(session).values()
+        return message.suspended_attempt is not None or (
+            message.attempt > 0 and any(step.message_id == message.id for step in steps)
+        )
+
+    def _recorded(self, session: int, message_id: int, status: str, name: str) -> list[Step]:
+        wanted = (message_id, status, name)
+        return [s for s in self.steps.rows(session).values() if (s.message_id, s.status, s.name) == wanted]
+
+    def step_record(self, session: int, token: tuple[int, int, str], name: str, result: Any = None) -> bool:
         message = self._holder(session, *token)
         if message is not None:
-            self._record(session, message, "done", name, None)
+            self._record(session, message, "done", name, result=result)
         return message is not None
 
     def spend(
@@ -562,26 +674,29 @@ class Queue:
         message = self.messages.get(session, message_id)
         return message if message is not None and message.is_held(attempt, worker) else None
 
-    def _record(self, session: int, message: Message, status: str, name: str, until: int | None) -> None:
+    def _record(
+        self, session: int, message: Message, status: str, name: str, *, until: int | None = None, result: Any = None
+    ) -> None:
         self.written += 1
-        self.steps.put(session, self.written, (message.id, message.attempt, status, name, until))
+        self.steps.put(session, self.written, Step(message.id, message.attempt, status, name, until, result))
 
     def fail(self, session: int, token: tuple[int, int, str], error: tuple[str, str], status: str = "failed") -> bool:
         message = self.held(session, *token)
-        if message is not None:
+        if message is not None and status == "cancelled":
+            self._end_cancelled(session, message, error)
+        elif message is not None:
             self._end(session, message, status, final=True, error=error)
         return message is not None
 
     def cancel(self, session: int, ids: Iterable[int]) -> set[int]:
         """Those that wait, or whose lock ran out."""
-        cancelled = set()
-        for message_id in sorted(ids):
-            message = self.messages.get(session, message_id)
-            if message is None or not (message.unlock_at is None or message.unlock_at <= self.now):
-                continue
+        rows = self.messages.rows(session)
+        found = [rows[n] for n in sorted(ids) if n in rows and (rows[n].unlock_at or 0) <= self.now]
+        for message in found:
             self._end(session, message, "cancelled", final=True)
-            cancelled.add(message_id)
-        return cancelled
+        for message in found:  # one that is asked for itself is not cancelled because of its parent
+            self._cancel_children(session, message.id)
+        return {message.id for message in found}
 
     def request_cancel(self, session: int, ids: Iterable[int]) -> set[int]:
         asked = set()
@@ -685,7 +800,7 @@ class Queue:
             used, last = attempt, message.max_attempts
         error = (LOST, f"{reason}: {used} of {last}")
         if message.cancel_requested_at is not None:
-            self._end(session, message, "cancelled", final=True, error=error)
+            self._end_cancelled(session, message, error)
         elif used >= last:
             self._end(session, message, "failed", final=True, error=error)
         else:
@@ -1043,7 +1158,7 @@ class Queue:
                 continue
             decided = self.channels.get(session, message.channel) or Channel()
             limit = decided.max_concurrency
-            if message.dequeue_at < NEVER and (limit is None or running[message.channel] < limit):
+            if message.dequeue_at < PARKED and (limit is None or running[message.channel] < limit):
                 of_lanes.append(max(message.dequeue_at, decided.release_at or 0))
         return min(plain, default=None), min(of_lanes, default=None)
 
