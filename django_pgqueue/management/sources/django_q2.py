@@ -57,12 +57,13 @@ def opened(payload: str) -> dict[str, Any] | Unmeant:
 
 
 def path_of(func: Any) -> str:
-    """Returns the path of a function, or of the task that stands there now.  A partial has arguments, and no path."""
+    """Returns the path of a function, or of the task that stands there now.  A partial has none: that of its class."""
     if isinstance(func, str):
         return func
     if isinstance(path := getattr(func, "module_path", None), str):
         return path
-    return f"{func.__module__}.{func.__qualname__}" if hasattr(func, "__qualname__") else repr(func)
+    named = func if hasattr(func, "__qualname__") else type(func)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def job(package: dict[str, Any]) -> Job | Unmeant:
