@@ -76,10 +76,12 @@ def step(message: Received, step_name: str, *, hidden: bool) -> Iterator[Span]:
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
             yield span
     except BaseException as error:
-        record_error(span, Error.of(error), hidden=hidden)
+        if span.is_recording():
+            record_error(span, Error.of(error), hidden=hidden)
         raise
     finally:
-        span.end()
+        if span.is_recording():  # the time of the attempt was not up before
+            span.end()
 
 
 @contextmanager

@@ -137,11 +137,12 @@ def test_sensitive_values_are_in_no_span(spans: Spans, work: Work, transactional
     assert jobs[-1]["events"] == [{"name": "exception", "exception.type": "builtins.ValueError"}]
 
 
-def test_the_span_of_an_attempt_whose_time_is_up_ends_with_it(spans: Spans, work: Work, transactional_db: None) -> None:
+def test_the_spans_of_an_attempt_whose_time_is_up_end_with_it(spans: Spans, work: Work, transactional_db: None) -> None:
     traced.oversleep.enqueue()
-    [job] = work("--grace-seconds", "0.1")
+    [step, job] = work("--grace-seconds", "0.1")
+    assert (step["name"], step["parent"]) == ("step nap", job["id"])
     assert job["attributes"]["pgqueue.outcome"] == "failed"
-    assert job["attributes"]["error.type"] == "django_pgqueue.exceptions.TaskTimeout"
+    assert {span["attributes"]["error.type"] for span in (step, job)} == {"django_pgqueue.exceptions.TaskTimeout"}
 
 
 def test_a_worker_without_the_setting_makes_no_spans(spans: Spans, work: Work, transactional_db: None) -> None:

@@ -53,11 +53,11 @@ def come_back(context: Any) -> None:
         context.defer(0)
 
 
-@task(timeout=0.2)
-def oversleep() -> None:
+@task(timeout=0.2, durable=True)
+def oversleep(context: Any) -> None:
     import time
 
-    time.sleep(3)
+    context.step("nap", time.sleep, 3)
 
 
 @task(durable=True, max_attempts=2, backoff=lambda *_: 0.0)
