@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 64 * 1024 * 1024
 FILES_OF_A_DAY = 8
+MERGE_SECONDS = 10
+"""After so long a merge commits what it has: merging the days of a first export takes minutes, and may be killed."""
 KEPT_HOURS = 168
 """Time for which a reader may use a version, and a run its files without a commit."""
 
@@ -37,10 +39,11 @@ def _compacted(lake: Lake, name: str, most: int) -> int:
     if table is None or not days:
         return 0
     before = table.version()
+    chosen = [("date", "in", [str(day) for day in days])]
     try:
-        done = table.optimize.compact([("date", "in", [str(day) for day in days])], target_size=2 * SMALL_BYTES)
+        done = table.optimize.compact(chosen, target_size=2 * SMALL_BYTES, min_commit_interval=MERGE_SECONDS)
     except CommitFailedError:
-        return 0  # rows were deleted meanwhile; the next run looks again
+        done = {"numFilesRemoved": 0}  # rows were deleted meanwhile; the next run looks again
     lake.sync(name, before, days[0], days[-1])
     return int(done["numFilesRemoved"])
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import psycopg
 
 ROWS_A_TRANSACTION = 100_000
+SIZE = "select sum(pg_total_relation_size(relid))::bigint from pg_partition_tree('pgqueue_attempt')"
 PARTITION = (
     "select pgqueue_attempt_partition((now() at time zone 'UTC')::date - day) from generate_series(1, %s) as day"
 )
@@ -47,3 +48,8 @@ def fill(connection: psycopg.Connection, rows: int, *, days: int, said: Callable
         connection.execute(ATTEMPTS, {"days": days, "rows": rows, "first": first, "last": last})
         said(last + 1)
     connection.execute("vacuum (analyze) pgqueue_attempt")
+
+
+def size(connection: psycopg.Connection) -> int:
+    row = connection.execute(SIZE).fetchone()
+    return int(row[0]) if row else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import duckdb
 import psycopg
 
 from django_pgqueue.spark import session
-from tests.spark.bench import history
+from tests.spark.bench import first_export, history
 from tests.spark.bench.memory import Memory, Sample
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def run(asked: Namespace) -> None:
         if set(asked.only) - {"enqueue"} and not asked.filled:
             with measured("fill", asked.rows):
                 history.fill(connection, asked.rows, days=asked.days, said=lambda _: None)
+            print(f"  {history.size(connection) / 2**30:.2f} GB in PostgreSQL, with indexes", flush=True)
         lake = Path(folder, "lake")
+        if "first-export" in asked.only:
+            tormented(connection, Path(folder, "tormented"), asked)
         if {"export", "report"} & set(asked.only):
             with measured("export, from the start of the command to its end", asked.rows):
                 pipeline("export", lake, asked)
@@ -121,8 +125,7 @@ def enqueue(spark: SparkSession, connection: psycopg.Connection, asked: Namespac
 
 def pipeline(step: str, lake: Path, asked: Namespace) -> None:
     """The command, and the most memory of each part of it that is worth ten million rows."""
-    words = [sys.executable, "-m", "django_pgqueue.spark", step, "--lake", str(lake), "--master", asked.master]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words(step, lake, asked), stdout=subprocess.PIPE, text=True)
     memory = Memory(process.pid)
     memory.start()
     said, _ = process.communicate()
@@ -133,6 +136,43 @@ def pipeline(step: str, lake: Path, asked: Namespace) -> None:
         print(f"  memory, {name}: {', '.join(peaks)} GB")
     if process.returncode != 0:
         sys.exit(f"{step} failed")
+
+
+def words(step: str, lake: Path, asked: Namespace) -> list[str]:
+    return [sys.executable, "-m", "django_pgqueue.spark", step, "--lake", str(lake), "--master", asked.master]
+
+
+def tormented(connection: psycopg.Connection, lake: Path, asked: Namespace) -> None:
+    """A first export whose processes are all killed every so many seconds, and begun again until one ends by itself."""
+    table, begun = lake / "attempts", time.monotonic()
+    attempts: list[first_export.Attempt] = []
+    command = [*words("export", lake, asked), "--max-rows", str(asked.piece)]
+    while not attempts or attempts[-1].is_killed:
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True, text=True)
+        attempts.append(found := first_export.attempt(process, table, first_export.after(asked.kill_seconds)))
+        gigabytes = ", ".join(f"{name} {size / 2**30:.2f}" for name, size in found.memory._asdict().items())
+        print(
+            f"  {'killed' if found.is_killed else 'ended'} after {found.seconds:.0f} s: {found.rows:,} rows visible, "
+            f"{found.repeated:,} written in vain and {found.torn_bytes / 2**20:.1f} MB torn; GB: {gigabytes}",
+            flush=True,
+        )
+        if process.returncode not in {0, -signal.SIGKILL}:
+            sys.exit("export failed")
+    seconds, kills, repeated = time.monotonic() - begun, len(attempts) - 1, sum(each.repeated for each in attempts)
+    print(f"first export: {asked.rows:,} rows, {seconds:.0f} s, {kills} kills; {size_on_disk(lake) / 2**30:.1f} GB")
+    sizes = first_export.pieces(table)
+    most = max(each.repeated for each in attempts)
+    print(f"  {len(sizes)} pieces of at most {max(sizes):,} rows; repeated {repeated:,}, at most {most:,} by one kill")
+    there, here = first_export.in_postgresql(connection), first_export.in_duckdb(table, lake.parent / "spill")
+    print(f"  PostgreSQL {there}\n  DuckDB     {here}")
+    is_same = there == here and there.has_all_between
+    print(f"  {'the same rows' if is_same else 'DIFFERENT rows, or ids with gaps'}")
+    if not is_same or most > max(sizes):
+        sys.exit("first-export failed")
+
+
+def size_on_disk(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def report(connection: psycopg.Connection, lake: Path, asked: Namespace) -> None:

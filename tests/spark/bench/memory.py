@@ -6,19 +6,34 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 EVERY_SECONDS = 0.5
+ENDED = {"Z", "X"}
+"""States of processes that nobody has waited for yet."""
 
 
 class Sample(NamedTuple):
     java: int
     """Bytes of the JVM: resident, as in what follows."""
-    python: int
-    """Of the largest Python process."""
+    driver: int
+    """Of the process that was started."""
+    worker: int
+    """Of the largest Python process of Spark's."""
     total: int
     """Of all processes together; pages that they share count for each."""
+
+
+class Process(NamedTuple):
+    number: int
+    name: str
+    parent: int
+    session: int
+    resident: int
 
 
 class Memory(threading.Thread):
@@ -46,18 +61,31 @@ class Memory(threading.Thread):
 
 
 def sample(process: int) -> Sample:
-    parents, resident, names = {}, {}, {}
+    running = list(processes())
+    parents = {each.number: each.parent for each in running}
+    ours = [each for each in running if descends(each.number, process, parents)]
+    workers = [each for each in ours if each.name.startswith("python") and each.number != process]
+    return Sample(
+        java=largest(each for each in ours if each.name == "java"),
+        driver=largest(each for each in ours if each.number == process),
+        worker=largest(workers),
+        total=sum(each.resident for each in ours),
+    )
+
+
+def largest(processes: Iterable[Process]) -> int:
+    return max((each.resident for each in processes), default=0)
+
+
+def processes() -> Iterator[Process]:
+    """All processes of this machine that have not ended."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             before, _, after = (folder / "stat").read_text().rpartition(")")
-            number = int(folder.name)
             words = after.split()
-            parents[number], resident[number] = int(words[1]), int(words[21]) * PAGE
-            names[number] = before.partition("(")[2]
-    ours = [number for number in parents if descends(number, process, parents)]
-    java = max((resident[number] for number in ours if names[number] == "java"), default=0)
-    python = max((resident[number] for number in ours if names[number].startswith("python")), default=0)
-    return Sample(java, python, sum(resident[number] for number in ours))
+            if words[0] not in ENDED:
+                name = before.partition("(")[2]
+                yield Process(int(folder.name), name, int(words[1]), int(words[3]), int(words[21]) * PAGE)
 
 
 def descends(number: int, ancestor: int, parents: dict[int, int]) -> bool:

@@ -54,12 +54,17 @@ def add(spark: SparkSession, options: dict[str, str]) -> Add:
     from django_pgqueue.spark.pipeline import export
 
     def add(session: Session, lake: Path | str, number: int = 1) -> None:
-        for _ in range(number):
-            end_one(session)
-        settled(session)
+        ended(session, number)
         export(spark, lake, options=options)
 
     return add
+
+
+def ended(session: Session, number: int = 1) -> None:
+    """Ends so many attempts, each in a transaction of its own, and waits until they can be exported."""
+    for _ in range(number):
+        end_one(session)
+    settled(session)
 
 
 def settled(session: Session) -> None:

@@ -68,7 +68,8 @@ def test_jobs_become_data_a_report_insights_a_prediction_and_jobs_again(  # noqa
     wait_until(lambda: Attempt.objects.count() == JOBS + 1, "all jobs have ended")
 
     settled(connect())
-    assert f"exported {JOBS + 1} attempts" in qpipeline(capsys, "export")
+    assert f"exported {JOBS + 1} attempts" in qpipeline(capsys, "export", "--max-rows", "30")
+    assert Lake.open(spark, lake).version().number > 1, "it came in pieces"
     said = qpipeline(capsys, "report", "--target", "*=0.001")
     assert "x report_hour" in said
     assert "  no duplicates\n  no gaps\n  clocks: all times are in order\n  lag: everything is exported\n" in said

@@ -20,9 +20,8 @@ from django_pgqueue.spark.lake.upkeep import compact, erase
 from django_pgqueue.spark.pipeline import export, report
 from django_pgqueue.spark.pipeline.reporting import TABLES
 from django_pgqueue.spark.schema import ATTEMPTS, arrow
-from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.conftest import ended
 from tests.spark.pipeline.test_export import ids
-from tests.support.sessions import end_one
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,8 +66,7 @@ def test_a_lake_of_an_earlier_release_is_converted_once_and_goes_on(
     assert convert(spark, lake) == 0
     [_, sealed] = sorted((lake / "_pgqueue/manifests").iterdir())
     assert json.loads(sealed.read_text())["schema_version"] == 3, "earlier releases take it for a newer lake"
-    end_one(session)
-    settled(session)
+    ended(session)
     assert export(spark, lake, options=options).rows == 1
     history = [attempt.id for attempt in session.history()]
     assert ids(spark, lake) == history
@@ -130,8 +128,7 @@ def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add:
 def test_a_condition_that_is_none_erases_nothing_and_is_told(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
-    end_one(connect())
-    settled(connect())
+    ended(connect())
     export(spark, lake, options=options)
     with pytest.raises(LakeError, match="The condition 'id = ' cannot be used"):
         erase(Lake.open(spark, lake), "id = ")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake
-from django_pgqueue.spark.lake.upkeep import compact, vacuum
+from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
 from django_pgqueue.spark.schema import ATTEMPTS
-from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.conftest import ended, settled
 from tests.support.sessions import NOON, end_one
 
 if TYPE_CHECKING:
@@ -49,8 +48,7 @@ def test_every_attempt_is_exported_once_and_unchanged(
     settled(session)
     assert export(spark, lake, options=options).rows == 4
     assert export(spark, lake, options=options).rows == 0
-    end_one(session)
-    settled(session)
+    ended(session)
     assert export(spark, lake, options=options).rows == 1
     history = session.rows("select * from pgqueue_attempt order by id")
     columns = read_lake(spark, lake).columns
@@ -72,40 +70,40 @@ def test_a_late_commit_is_neither_skipped_nor_repeated(
     session, late, undone = connect(), connect(autocommit=False), connect(autocommit=False)
     end_one(late)
     end_one(undone)
-    end_one(session)
-    settled(session)
+    ended(session)
     export(spark, lake, options=options)
     before = ids(spark, lake)
     undone.rollback()
     late.commit()
-    end_one(session)
-    settled(session)
+    ended(session)
     export(spark, lake, options=options)
     assert set(before) <= set(ids(spark, lake))
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
 
-def test_many_small_files_of_a_day_become_few(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+def test_many_small_files_of_a_day_become_few_and_each_day_is_kept_when_the_next_is_killed(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
     for _ in range(2):
-        end_one(session)
+        for at_ms in (NOON, NOON + 86_400_000):
+            end_one(session, at_ms)
         settled(session)
         export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
     before = opened.version()
-    assert compact(opened, most=1) == 2
+    monkeypatch.setattr(upkeep, "MERGE_SECONDS", 0)
+    assert upkeep.compact(opened, most=1) == 4
     after = opened.version()
-    assert [len(before.files()), len(after.files())] == [2, 1]
+    assert [len(before.files()), len(after.files()), after.number - before.number] == [4, 2, 2]
     assert after.position == before.position
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
-    assert vacuum(opened, kept_hours=0) == 2
-    [file] = lake.glob("attempts/**/*.parquet")
-    assert check(spark, lake) == 1
+    assert upkeep.vacuum(opened, kept_hours=0) == 4
+    [file, _] = lake.glob("attempts/**/*.parquet")
+    assert check(spark, lake) == 2
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
     file.unlink()
-    with pytest.raises(LakeError, match=f"1 of the 1 files of .* are gone, or have another size: .*{file.name}"):
+    with pytest.raises(LakeError, match=f"1 of the 2 files of .* are gone, or have another size: .*{file.name}"):
         check(spark, lake)
 
 
@@ -113,9 +111,7 @@ def test_of_exports_at_a_time_each_attempt_comes_from_one(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for _ in range(5):
-        end_one(session)
-    settled(session)
+    ended(session, 5)
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(export, spark, lake, options={**options, "maxRowsPerBatch": "1"}) for _ in range(2)]
         assert sum(run.result().rows for run in runs) == 5
@@ -126,8 +122,7 @@ def test_the_same_transactions_are_added_once(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    end_one(session)
-    settled(session)
+    ended(session)
     export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
     end = opened.version().position
@@ -163,14 +158,11 @@ def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for _ in range(2):
-        end_one(session)
-    settled(session)
+    ended(session, 2)
     export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
     opened.adopt(opened.version(), "1/before", 1 << 60)
-    end_one(session)
-    settled(session)
+    ended(session)
     with pytest.raises(LakeError, match=r"1/before.*export --adopt"):
         export(spark, lake, options=options)
     assert adopt(spark, lake, options=options).same == 2

@@ -16,7 +16,7 @@ from django_pgqueue.spark.lake.data_files import seen
 from django_pgqueue.spark.lake.open_files import Written
 from django_pgqueue.spark.pipeline import export, follow, report
 from tests.spark.conftest import private_disk
-from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.conftest import ended
 from tests.spark.pipeline.test_export import ids
 from tests.support.sessions import end_one
 from tests.support.waiting import wait_until
@@ -36,18 +36,14 @@ def test_export_and_follow_take_turns_and_nothing_is_skipped_or_repeated(
 ) -> None:
     session, late = connect(), connect(autocommit=False)
     end_one(late)
-    end_one(session)
-    settled(session)
+    ended(session)
     export(spark, lake, options=options)
     late.commit()
-    end_one(session)
-    settled(session)
+    ended(session)
     assert follow(spark, lake, options=options, once=True) == 3
-    end_one(session)
-    settled(session)
+    ended(session)
     assert export(spark, lake, options=options).rows == 1
-    end_one(session)
-    settled(session)
+    ended(session)
     assert follow(spark, lake, options=options, once=True) == 1
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
@@ -56,9 +52,7 @@ def test_a_follow_cuts_what_is_there_into_batches(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for _ in range(3):
-        end_one(session)
-    settled(session)
+    ended(session, 3)
     assert follow(spark, lake, options={**options, "maxRowsPerBatch": "1"}, once=True) == 3
     assert Lake.open(spark, lake).version().number == 3
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
@@ -68,9 +62,7 @@ def test_an_export_stops_where_it_is_told_to(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for _ in range(2):
-        end_one(session)
-    settled(session)
+    ended(session, 2)
     [first, second] = session.column("select transaction_id from pgqueue_attempt order by id")
     assert export(spark, lake, options={**options, "toTransaction": str(second)}).rows == 1
     assert Lake.open(spark, lake).version().position == second
@@ -107,16 +99,14 @@ def test_reports_and_exports_run_while_a_follow_does(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session, enough = connect(), Event()
-    end_one(session)
-    settled(session)
+    ended(session)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(follow, spark, lake, seconds=0.1, options=options, until=enough.is_set)
         try:
             wait_until(
                 lambda: run.done() or (Lake(spark, lake).exists and ids(spark, lake)), "the first batch is there", 60
             )
-            end_one(session)
-            settled(session)
+            ended(session)
             exported = export(spark, lake, options=options).rows
             assert report(spark, lake, options=options).rows["report_hour"]
         finally:
@@ -134,8 +124,7 @@ def test_executors_with_a_disk_of_their_own_are_an_error_and_move_no_position(
     python.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     session, lake = connect(), tmp_path / "place" / "jobs"
-    end_one(session)
-    settled(session)
+    ended(session)
     for step in (export, lambda *given, **more: follow(*given, **more, once=True)):
         with pytest.raises(NotShared, match="the executors do not share the driver's disk"):
             step(spark, lake, options=options)

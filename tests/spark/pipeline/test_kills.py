@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import psycopg
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.functions import sql_files
-from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.pipeline import export
 from tests.spark import programs
+from tests.spark.bench import first_export
 from tests.spark.conftest import environment, finish, private_disk, url_of
 from tests.spark.pipeline.conftest import BUCKET, settled
-from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.writers import Writers
 from tests.spark.test_cluster import standalone
 from tests.spark.torment import Torment
@@ -177,22 +174,12 @@ def test_a_first_export_that_is_killed_repeats_less_than_a_piece(
         finish(session, PIECE)
     settled(session)
     process = programs.start("go_on", "local[2]", lake, PIECE, url=url, log=lake.parent / "log")
-    try:
-        wait_until(lambda: len(list(lake.glob("attempts/_delta_log/0*.json"))) > 2, "two pieces are in the lake", 200)
-    finally:
-        programs.kill(process)
-    files = Lake.open(spark, lake).version().files()
-    done = sum(file.rows for file in files)
-    assert PIECE <= done < every
-    unlisted = {*lake.rglob("*.parquet")} - {lake / "attempts" / file.path for file in files}
-    assert sum(rows_of(path) for path in unlisted) <= PIECE
-    assert export(spark, lake, options=options).rows == every - done
-    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
-
-
-def rows_of(path: Path) -> int:
-    """Of a file that may have been cut off: then it counts as nothing."""
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (OSError, pa.ArrowInvalid):
-        return 0
+    table = lake / "attempts"
+    found = first_export.attempt(process, table, lambda: len(first_export.pieces(table)) > 1)
+    assert found.is_killed
+    assert PIECE <= found.rows < every
+    assert found.repeated <= PIECE
+    assert export(spark, lake, options=options).rows == every - found.rows
+    there = first_export.in_postgresql(session.connection)
+    assert first_export.in_duckdb(table, lake.parent / "spill") == there
+    assert there.rows == there.distinct == every

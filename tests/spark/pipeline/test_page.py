@@ -51,6 +51,7 @@ def test_its_blocks_run_on_a_lake(  # noqa: PLR0917
     session = connect()
     for number in range(3):
         fail_one(session, number, queue="mail")
+    session.rows("insert into pgqueue_event values ('paid', '2026-11-20 12:00', '{}'), ('late', '2026-11-22', '{}')")
     settled(session)
     export(spark, tmp_path / "lake", options=options)
     report(spark, tmp_path / "lake", options=options)
@@ -58,8 +59,13 @@ def test_its_blocks_run_on_a_lake(  # noqa: PLR0917
     monkeypatch.chdir(tmp_path)
     # The reader's variable is DATABASE_URL, which the executors of this session do not have.
     namespace: dict[str, Any] = {"spark": spark}
-    for block in shown("python"):
-        exec(block.replace('"lake")\nprint', f'"lake", options={{"urlVariable": "{VARIABLE}"}})\nprint'), namespace)  # noqa: S102
+    changed = {"/data/": f"{tmp_path}/", '"lake")\nprint': f'"lake", options={{"urlVariable": "{VARIABLE}"}})\nprint'}
+    page = "\f".join(shown("python"))
+    for text, here in changed.items():
+        page = page.replace(text, here)
+    for block in page.split("\f"):
+        exec(block, namespace)  # noqa: S102
+    assert [row["name"] for row in spark.read.parquet(f"{tmp_path}/events/2026-11-20").collect()] == ["paid"]
     said = capsys.readouterr().out
     assert re.search(r"\|\s*null\|\s*E\|\s*3\|", said, re.IGNORECASE)
     assert "0 attempts" in said

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import duckdb
@@ -20,11 +21,10 @@ from django_pgqueue.spark.lake.lake import OLD_MANIFESTS
 from django_pgqueue.spark.lake.place import S3
 from django_pgqueue.spark.lake.upkeep import compact, erase, vacuum
 from django_pgqueue.spark.pipeline import Scenario, check, drop_exported, export, follow, replay, report, whatif
-from tests.spark.pipeline.conftest import BUCKET, settled
+from tests.spark.pipeline.conftest import BUCKET, ended
 from tests.spark.pipeline.test_delta import as_of_an_earlier_release
 from tests.spark.pipeline.test_export import ids
 from tests.support.pages import ROOT
-from tests.support.sessions import end_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.fixtures.sessions import Connect
+    from tests.support.sessions import Session
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -54,8 +55,7 @@ def test_a_lake_in_an_object_store_goes_through_every_step(
 ) -> None:
     session = connect()
     for step in (export, export, lambda *given, **more: follow(*given, **more, once=True)):
-        end_one(session)
-        settled(session)
+        ended(session)
         step(spark, lake, options=options)
     history = [attempt.id for attempt in session.history()]
     assert ids(spark, lake) == history
@@ -88,57 +88,68 @@ def test_a_lake_in_an_object_store_goes_through_every_step(
 
 PROGRAM = """
 import sys
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
 from django_pgqueue.spark.lake import read_lake
 from django_pgqueue.spark.pipeline import export, report
 from django_pgqueue.spark.session import start
 from tests.spark.quick import QUICK
 
-lake, address, secret, log = sys.argv[1:]
+lake, address, key, log = sys.argv[1:]
 spark = start("secrets", master="local[1]", configuration=QUICK | {
     "spark.eventLog.enabled": "true", "spark.eventLog.dir": log, "spark.eventLog.compress": "false",
     "spark.log.level": "INFO",
     "spark.hadoop.fs.s3a.endpoint": address, "spark.hadoop.fs.s3a.access.key": "key",
-    "spark.hadoop.fs.s3a.secret.key": secret, "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
+    "spark.hadoop.fs.s3a.secret.key": key, "spark.hadoop.fs.s3a.endpoint.region": "eu-central-1",
 })
 export(spark, lake)
 report(spark, lake)
-frame = read_lake(spark, lake)
-frame.explain("extended")
-frame.explain("formatted")
-print(frame.count(), "attempts")
+for frame in (spark.read.format("pgqueue").load(), read_lake(spark, lake)):
+    frame.explain("extended")
+    frame.explain("formatted")
+    print(frame.count(), "attempts")
+jobs = spark.range(3).select(F.lit("1").alias("content"))
+jobs.write.format("pgqueue").mode("append").save()
+for wrong in ({"where": "colour = 1"}, {"urlVariable": "WRONG_URL"}, {"url": "postgresql://me:tell-nobody@db/shop"}):
+    try:
+        spark.read.format("pgqueue").options(**wrong).load().count()
+        raise SystemExit("no error")
+    except PySparkException as error:
+        print(error)
+print(spark.sparkContext.getConf().toDebugString())
 """
 
 
-def test_the_key_of_a_store_is_in_no_plan_and_in_no_log(
-    lake: str, store: dict[str, str], url: str, connect: Connect, tmp_path: Path
+def test_no_password_and_no_key_of_a_store_is_in_a_plan_in_a_log_or_in_an_error(
+    store: dict[str, str], url: str, queue: Session, tmp_path: Path
 ) -> None:
-    session = connect()
-    end_one(session)
-    settled(session)
-    secret = uuid4().hex
-    variables = {**os.environ, "DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, lake, store["AWS_ENDPOINT_URL"], secret, str(tmp_path)],
-        env=variables,
+    ended(queue)
+    password, key = str(urlsplit(url).password), uuid4().hex
+    variables = {"DATABASE_URL": url, "WRONG_URL": url.replace(password, "let-me-in"), "PYTHONPATH": str(ROOT)}
+    lake = f"s3a://{BUCKET}/{uuid4().hex}"
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, lake, store["AWS_ENDPOINT_URL"], key, str(tmp_path)],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-3000:]
     written = "".join(path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file())
-    everything = ended.stdout + ended.stderr + written
-    assert "1 attempts" in ended.stdout
-    assert "BatchScan" in everything  # the plan is there
-    assert secret not in everything
+    everything = done.stdout + done.stderr + written
+    assert done.stdout.count("1 attempts") == 2
+    assert "BatchScan pgqueue" in everything  # the plan is there
+    assert "password authentication failed" in everything
+    assert len(queue.messages()) == 3
+    for secret in (password, key, "let-me-in", "tell-nobody"):
+        assert secret not in everything
 
 
 def test_of_exports_into_a_store_at_a_time_each_attempt_comes_from_one(
     spark: SparkSession, lake: str, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    for _ in range(4):
-        end_one(session)
-    settled(session)
+    ended(session, 4)
     with ThreadPoolExecutor(2) as pool:
         runs = [pool.submit(export, spark, lake, options={**options, "maxRowsPerBatch": "1"}) for _ in range(2)]
         assert sum(run.result().rows for run in runs) == 4
@@ -149,8 +160,7 @@ def test_an_old_lake_in_a_store_is_converted(
     spark: SparkSession, lake: str, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
-    end_one(session)
-    settled(session)
+    ended(session)
     export(spark, lake, options=options)
     as_of_an_earlier_release(Lake.open(spark, lake))
     with pytest.raises(OldLake, match="qpipeline convert --lake s3a://"):
