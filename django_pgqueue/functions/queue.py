@@ -33,10 +33,10 @@ def backlog(connection: Connection, queues: Sequence[str] | None = None) -> Back
         return Backlog(*cursor.fetchone())
 
 
-def message_queues(connection: Connection) -> list[str]:
-    """Returns the names of the queues that have waiting messages."""
+def message_queues(connection: Connection, limit: int) -> list[str]:
+    """Returns the names of queues that have waiting messages.  The limit is also one of what it costs."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_message_queues()")
+        cursor.execute("select pgqueue_message_queues(%s)", (limit,))
         return [row[0] for row in cursor.fetchall()]
 
 

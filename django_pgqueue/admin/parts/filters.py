@@ -218,9 +218,9 @@ def argument(text: str) -> str | float | bool:
 
 class MessageQueueFilter(QueueFilter):
     def find(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Names:
-        """Returns all queues with waiting messages, one probe each, and those of the newest rows."""
+        """Returns queues with waiting messages, one probe each, and those of the newest rows."""
         newest = super().find(request, model_admin)
-        waiting = functions.message_queues(connections[database.alias()])
+        waiting = functions.message_queues(connections[database.alias()], CHOICES + 1)
         return limited({*waiting, *newest.found}, complete=newest.complete)
 
     def condition(self, value: str) -> Q:
