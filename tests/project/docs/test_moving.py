@@ -12,6 +12,8 @@ import subprocess
 import sys
 from dataclasses import fields
 from datetime import datetime, timedelta
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,7 @@ from django.utils import timezone
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import control, exceptions, functions, models, tasks
-from django_pgqueue.compat import task_finished
+from django_pgqueue.compat import TaskResultStatus, task_finished
 from django_pgqueue.conf import Options
 from django_pgqueue.contrib.celery import BoundTask, CeleryTask, shared_task
 from django_pgqueue.testing import drain, inline
@@ -49,8 +51,8 @@ PACKAGES = {
 PROGRAMS = re.compile(
     r"(celery|qcluster|qmonitor|qinfo|run_huey|rqworker|rq-scheduler|db_worker|procrastinate worker)\b"
 )
-EXAMPLES = {"declared", "done", "f", "result", "self", "send_letter", "send_receipt", "app"}
-"""Names that the pages give to what is the reader's own."""
+EXAMPLES = {"declared", "done", "f", "result", "self", "send_letter", "send_receipt", "app", "on_commit", "transaction"}
+"""Names that the pages give to what is the reader's own, or Django's."""
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -66,7 +68,7 @@ def rows(page: str) -> Iterator[tuple[list[str], list[str], str]]:
         first, *_, last = re.split(r" ?\| ?", line.strip("| "))
         if first.startswith("you write for"):
             is_table = True
-        elif is_table and set(line) > set("|-"):
+        elif is_table and not set(line) <= set("|-"):
             yield CODE.findall(first), CODE.findall(last), heading
 
 
@@ -96,19 +98,26 @@ def assignment(code: str) -> tuple[str, Any] | None:
 def run_here(code: str, names: dict[str, Any]) -> None:
     if (command := re.match(r"(?:manage\.py )?(q\w+.*)$", code)) is not None:
         assert list(commands.manage_problems(f"`manage.py {command[1]}`")) == []
-    elif code in {option.name.upper() for option in fields(Options)}:
+    elif code in {option.name.upper() for option in fields(Options)} | {option.name for option in fields(echo)}:
         return
+    elif code.startswith("self.context"):
+        job = run_in_a_job.enqueue(code)
+        assert [result.status for result in drain() if result.id == job.id] == ["SUCCESSFUL"]
+    elif (option := code.partition("=")[0]) in celery("Change one import"):
+        shared_task(**{option: SAMPLES.get(option, True)})(plain_function)
     elif (given := assignment(code)) is not None:
-        name = given[0]
-        value = eval(compile(ast.Expression(given[1]), code, "eval"), names)  # noqa: S307 -- our own pages
-        if name in inspect.signature(control.set_channel).parameters:
-            control.set_channel("stock", **{name: value})
-        elif name in inspect.signature(tasks.PgQueueTask.using).parameters:
-            echo.using(**{name: value})
-        else:
-            tasks.task(**{name: value})(plain_function)
-    elif code not in {option.name for option in fields(tasks.PgQueueTask)}:
+        take(given[0], eval(compile(ast.Expression(given[1]), code, "eval"), names))  # noqa: S307 -- our own pages
+    else:
         exec(compile(python(code), code, "exec"), {**names, "__name__": "tests.support.tasks"})  # noqa: S102
+
+
+def take(name: str, value: Any) -> None:
+    if name in inspect.signature(control.set_channel).parameters:
+        control.set_channel("stock", **{name: value})
+    elif name in inspect.signature(tasks.PgQueueTask.using).parameters:
+        echo.using(**{name: value})
+    else:
+        tasks.task(**{name: value})(plain_function)
 
 
 @pytest.mark.parametrize("page", PACKAGES)
@@ -122,7 +131,7 @@ def test_what_one_writes_here_runs(page: str) -> None:
         "f": echo, "inline": inline,
         "get_result": echo.get_result, "id": result.id, "result": result, "self": BoundTask(bound, None, (), {}),
         "send_letter": echo, "send_receipt": echo, "shared_task": shared_task, "task": tasks.task, "tasks": tasks,
-        "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
+        "TaskResultStatus": TaskResultStatus, "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
         "eta": inspect.signature(CeleryTask.apply_async).parameters["eta"],
     }  # fmt: skip
     wrong = {}
@@ -131,7 +140,7 @@ def test_what_one_writes_here_runs(page: str) -> None:
             run_here(code, names)
         except Exception as error:  # noqa: BLE001 -- all of them at once
             wrong[code] = f"{type(error).__name__}: {error}"
-    assert wrong == {}
+    assert not wrong, "\n".join(f"{code}: {why}" for code, why in wrong.items())
 
 
 def headers_of_a_schedule() -> dict[str, Any]:
@@ -153,6 +162,11 @@ async def _async_function() -> None: ...
 bound = shared_task(bind=True)(_bound_function)
 
 
+@shared_task(bind=True)
+def run_in_a_job(self: Any, code: str) -> None:
+    exec(code, {"self": self, "fraction": 0.5, "text": "half"})  # noqa: S102 -- our own pages
+
+
 @tasks.task(takes_context=True)
 def gathering(context: Any) -> list[Any]:
     return list(context.results())
@@ -168,6 +182,7 @@ def celery(section: str) -> list[str]:
 
 SAMPLES: dict[str, Any] = {
     "autoretry_for": (OSError,), "dont_autoretry_for": (ValueError,), "max_retries": 3, "queue": "mail",
+    "time_limit": 30, "expires": 3600, "priority": 7, "default_retry_delay": 60,
 }  # fmt: skip
 
 
@@ -247,6 +262,18 @@ def theirs(page: str, number: int = 0) -> str:
     return found[number].text
 
 
+def runnable(page: str, heading: str = "") -> list[str]:
+    """Returns the code of the first cells that can be run."""
+    cells = [code for theirs, _, title in rows(page) if title == heading for code in theirs]
+    return [code for code in cells if re.search(r"^@|\)$|==", code) and not code.startswith("apply_async(")]
+
+
+def run_there(codes: list[str], names: dict[str, Any]) -> None:
+    assert codes
+    for code in codes:
+        exec(compile(python(code), code, "exec"), names)  # noqa: S102 -- our own pages
+
+
 def test_the_code_of_procrastinate_runs_with_procrastinate() -> None:
     procrastinate = pytest.importorskip("procrastinate", reason="procrastinate is installed beside Django 5.2")
     testing = pytest.importorskip("procrastinate.testing")
@@ -260,6 +287,8 @@ def test_the_code_of_procrastinate_runs_with_procrastinate() -> None:
         exec(calls, names)  # noqa: S102
     asyncio.run(eval(last, names))  # noqa: S307
     assert len(app.connector.jobs) == 7
+    run_there(runnable("procrastinate"), {"app": app, "job_manager": app.job_manager, "id": 1})
+    assert app.connector.jobs[1]["status"] == "cancelled"
 
 
 def price(order_pk: int) -> int:
@@ -286,6 +315,28 @@ def test_the_code_of_celery_runs_with_celery() -> None:
     assert names["prices"] == [10, 20, 30]
 
 
+def test_the_calls_of_celery_run_with_celery() -> None:
+    package = pytest.importorskip("celery", reason="celery is installed beside Django 5.2", exc_type=ImportError)
+    app = package.Celery("calls", broker="memory://", backend="cache+memory://", set_as_current=False, fixups=[])
+
+    def inside(self: Any, code: str) -> None:
+        try:
+            run_there([code], {"self": self})
+        except (OSError, package.exceptions.Retry):
+            assert code.startswith("self.retry(")
+
+    runs, names = app.task(bind=True)(inside), {"app": app, "send_letter": app.task(price)}
+    sections = [runnable("celery", heading) for heading in ("Change one import", "Commands, calls and settings")]
+    for code in chain(*sections):
+        if code.startswith("self."):
+            runs.apply((code.replace("(…)", "('an id')"),), throw=True)
+        else:
+            run_there([code], {**names, "result": names["send_letter"].apply((1,))})
+    for word in celery("Commands, calls and settings"):
+        if re.fullmatch(r"task_\w+|beat_schedule|result_expires", word):
+            assert hasattr(app.conf, word) or hasattr(package.signals, word), word
+
+
 RAN: list[int] = []
 
 
@@ -310,6 +361,10 @@ def test_the_code_of_rq_runs_with_rq() -> None:
     assert names["other"].is_finished
     assert queue.scheduled_job_registry.count == 2
     assert queue.canceled_job_registry.count == 1
+    job = partial(importlib.import_module("rq.decorators").job, connection=queue.connection)  # django-rq knows it
+    decorated: dict[str, Any] = {"job": job, "__name__": "shop.tasks"}
+    run_there(['@job("mail")'], decorated)
+    assert decorated["declared"].delay(7).origin == "mail"
 
 
 def burst(rq: Any, queue: Any) -> None:
@@ -336,6 +391,9 @@ def test_the_code_of_huey_runs_with_huey(settings: Any) -> None:
     assert sorted(ran) == [("send_letter", number) for number in (1, 2, 3, 7, 7)]
     assert len(theirs_here.scheduled()) == 1, "one of the two with 7 comes later"
     assert [task.name for task in theirs_here._registry.periodic_tasks] == ["count_stock"]
+    theirs_here.immediate = True
+    done, result = names["task"]()(plain_function), names["task"]()(price)(1)
+    run_there(runnable("django-q2", "huey"), {**names, "huey": theirs_here, "done": done, "result": result})
 
 
 def test_the_durable_queues_know_their_words() -> None:
