@@ -45,7 +45,7 @@ MUTATIONS = {
     ),
     "priorities upside down": Mutation(
         "pgqueue_message_dequeue",
-        "order by m.priority desc limit 1", "order by m.priority limit 1", everywhere=True
+        "order by m.priority desc, m.queue, m.dequeue_at", "order by m.priority, m.queue, m.dequeue_at", everywhere=True
     ),
     "the newest first": Mutation(
         "pgqueue_message_dequeue",
