@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
+from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.control import Filter, edit, edit_state
 from django_pgqueue.models import Edit, Message
 from tests.support.admin_page import Page
@@ -87,7 +88,8 @@ class TestAsking:
             asked.append([query["sql"] for query in captured])
             work()
         assert len(asked[0]) == len(asked[1])
-        assert not [sql for sql in asked[1] if "pgqueue_edit_messages" in sql or "count(*) FROM" in sql.lower()]
+        counts_or_lists = ("pgqueue_edit_messages", "count(*)", f"limit {CappedPaginator.CAP + 1}")
+        assert not [sql for sql in asked[1] if any(words in sql.lower() for words in counts_or_lists)]
 
     def test_an_action_without_its_parameter_is_asked_for_it(self, root: Visitor) -> None:
         send()

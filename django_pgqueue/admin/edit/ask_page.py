@@ -128,7 +128,7 @@ def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]
     may_do = allowed(admin, request.user)
     back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
     try:
-        which = criteria.of_list(admin.get_changelist_instance(request), request)
+        which = criteria.of_list(admin, request)
         what = which.as_json(may_do[0])
     except IncorrectLookupParameters:
         return HttpResponseRedirect(admin.list_url())

@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue.admin.parts import display, filters
+from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import is_id, may_see_content
 from django_pgqueue.control import Filter
 from django_pgqueue.exceptions import InvalidEdit
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-    from django_pgqueue.admin.parts.change_list import CappedChangeList
+    from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 
 HOUR, MINUTE = dt.timedelta(hours=1), dt.timedelta(minutes=1)
 RANGES = {"dequeue_at": "run_at", "created_at": "created", "finished_at": "finished"}
@@ -47,8 +48,25 @@ COLUMNS = {
 """Criteria of lists and of edits, for people."""
 
 
-def of_list(listed: CappedChangeList, request: HttpRequest) -> Filter:
+class FilterList(CappedChangeList):
+    """The filters of a list.  The edit finds the rows, which may take too long for a list."""
+
+    @classmethod
+    def of(cls, admin: ReadOnlyAdmin, request: HttpRequest) -> FilterList:
+        return cls(
+            request, admin.model, list_display=(), list_display_links=None, list_filter=admin.get_list_filter(request),
+            date_hierarchy=None, search_fields=admin.get_search_fields(request), list_select_related=False,
+            list_per_page=admin.list_per_page, list_max_show_all=0, list_editable=(), model_admin=admin, sortable_by=(),
+            search_help_text=None,
+        )  # fmt: skip
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Reads no rows."""
+
+
+def of_list(admin: ReadOnlyAdmin, request: HttpRequest) -> Filter:
     """Returns what the list shows as the filter of an edit.  Raises ``InvalidEdit`` for what no edit can have."""
+    listed = FilterList.of(admin, request)
     found: dict[str, Any] = {}
     term = listed.query.strip()
     if is_id(term):
