@@ -176,6 +176,7 @@ def settled_by_people(queue: None) -> None:
 def looked_at(page: browser.Page, name: str) -> None:
     """On a phone nothing has to be moved sideways.  The pictures are for people."""
     assert width(page) <= NARROW, name
+    assert "92233720368" not in page.text, f"{name} shows an end of bigint, which is no time"
     if not PICTURES:
         return
     page.save(f"admin-{name}", WIDE)

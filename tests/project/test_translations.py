@@ -6,6 +6,7 @@ import re
 
 import pytest
 from django.apps import apps
+from django.contrib.admin import site
 from django.utils import translation
 
 from django_pgqueue.admin.dashboards.overview import PAGES
@@ -52,6 +53,19 @@ def test_no_entry_changes_a_word_of_django(language: str) -> None:
     entries = translations.catalogue(translations.file_of(language))
     own = {translations.singular(entry.id) for entry in entries if entry.id and entry.context is None}
     assert not translations.words_of_django() & own
+
+
+def test_no_two_actions_of_a_list_have_one_name(language: str) -> None:
+    """In German, Pause and Stop of a worker had."""
+    with translation.override(language):
+        for model, admin in site._registry.items():
+            names = [str(getattr(admin, str(action)).short_description) for action in admin.actions or ()]
+            assert len(names) == len(set(names)), (model, names)
+
+
+def test_workers_are_idle_or_busy_and_neither_asleep_nor_awake() -> None:
+    told = [translations.singular(entry.id) for entry in translations.in_sources() if entry.id]
+    assert not [text for text in told if re.search(r"\b(asleep|awake)\b", text)]
 
 
 def test_fields_have_the_names_that_django_would_give_them_but_translated() -> None:
