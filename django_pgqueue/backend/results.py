@@ -51,7 +51,10 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
     if last is not None and last.final and last.task is not None:
         return _finished(last, attempts, backend)
     if message is None:
-        message_text = f"There is no task result with the id {result_id!r}. Finished ones are kept for HISTORY_DAYS."
+        message_text = (
+            f"There is no task result with the id {result_id!r}: the transaction that enqueued it was rolled back or "
+            "is still open, or the job ended more than HISTORY_DAYS ago."
+        )
         raise TaskResultDoesNotExist(message_text)
     return _waiting(message, attempts, backend)
 
