@@ -9,6 +9,7 @@ from django.db import connection
 from django_pgqueue.admin.parts.filters import CHOICES
 from django_pgqueue.models import Message
 from django_pgqueue.values.times import to_epoch_ms
+from tests.admin.cost import measured
 from tests.support.admin_page import parameters
 from tests.support.fixtures.admin import MESSAGES, claim, retry, send, sign_in, sql
 
@@ -128,6 +129,16 @@ class TestQueues:
         chosen = root.open(MESSAGES, queue="tenant-024")
         assert chosen.column("queue") == ["tenant-024 no worker"]
         assert chosen.chosen("queue") == ["tenant-024"]
+
+    def test_many_channels_in_many_queues_do_not_make_the_list_slow(self, root: Visitor) -> None:
+        """The names of the queues were looked for in each channel."""
+        sql(
+            "insert into pgqueue_message (queue, channel, task, content, dequeue_at) "
+            "select 'q' || i %% 60, 'tenant-' || i / 60, 'shop.t', '{}', 0 from generate_series(1, 3600) as i"
+        )
+        with measured() as cost:
+            assert len(root.open(MESSAGES).ids) == 50
+        assert cost.buffers < 4_000, cost
 
     def test_a_queue_without_a_worker_is_marked(self, root: Visitor) -> None:
         send(queue="mail")
