@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.core.exceptions import PermissionDenied
 
 from django_pgqueue.durable import decide
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.models import Approval
+from django_pgqueue.models import Approval, Step
 from django_pgqueue.testing import drain
 from tests.durable import tasks
 
@@ -28,6 +30,10 @@ def test_a_user_with_the_permission_decides_and_is_recorded() -> None:
     drain()
     result.refresh()
     assert result.return_value == [True, "ada", "fine"]
+    asked = Approval.objects.get(message_id=result.id)
+    kept = Step.objects.get(message_id=result.id, kind="approval", status="done").result  # the history shows it
+    assert (kept["approved"], kept["by"], kept["comment"]) == (True, "ada", "fine")
+    assert dt.datetime.fromisoformat(kept["at"]) == asked.decided_at
 
 
 def test_the_longest_name_of_a_user_is_recorded() -> None:
