@@ -31,7 +31,7 @@ def test_a_user_with_the_permission_decides_and_is_recorded() -> None:
     result.refresh()
     assert result.return_value == [True, "ada", "fine"]
     asked = Approval.objects.get(message_id=result.id)
-    kept = Step.objects.get(message_id=result.id, kind="approval", status="done").result  # the history shows it
+    kept = Step.objects.get(message_id=result.id, kind="approval", status="done").result or {}  # the history shows it
     assert (kept["approved"], kept["by"], kept["comment"]) == (True, "ada", "fine")
     assert dt.datetime.fromisoformat(kept["at"]) == asked.decided_at
 
