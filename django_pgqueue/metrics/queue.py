@@ -57,7 +57,8 @@ def families(databases: Iterable[str]) -> Iterator[Metric]:
                 alerts = functions.failure_alerts(connections[database])
         except (DatabaseError, InterfaceError, OutdatedQueue) as error:
             logger.warning("The queue in the database %r cannot be read: %s", database, error)
-            connections[database].close_if_unusable_or_obsolete()
+            if not connections[database].in_atomic_block:  # Django would close it, and the transaction with it
+                connections[database].close_if_unusable_or_obsolete()
             up = False
         else:
             of_queues(gauges, database, found)
