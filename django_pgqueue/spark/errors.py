@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
 
@@ -91,3 +96,16 @@ def reason(error: Exception) -> str | None:
     lines = [line.strip(" :.") for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
     return f"Spark failed: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Raises an error of a task or of Spark again, with its message for people."""
+    try:
+        yield
+    except SparkQueueError:
+        raise
+    except Exception as error:
+        if (words := reason(error)) is not None:
+            raise SparkFailed(words) from error
+        raise

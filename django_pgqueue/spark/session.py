@@ -17,7 +17,7 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.distribution import install_command
-from django_pgqueue.spark.errors import NoJava, SparkConnectRefused, SparkFailed, SparkQueueError, reason
+from django_pgqueue.spark.errors import NoJava, SparkConnectRefused, SparkQueueError, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +70,8 @@ def start(
 
     from django_pgqueue.spark.source import registered  # noqa: PLC0415
 
-    spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master), **(configuration or {})})
+    with told():
+        spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master), **(configuration or {})})
     return registered(spark) if source else spark
 
 
@@ -134,17 +135,6 @@ def _place(address: str) -> tuple[object, ...]:
 
 
 def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
-    try:
-        return _made(name, configuration)
-    except SparkQueueError:
-        raise
-    except Exception as error:
-        if (words := reason(error)) is not None:
-            raise SparkFailed(words) from error
-        raise
-
-
-def _made(name: str, configuration: Mapping[str, str]) -> SparkSession:
     """Configures the context, if there is none: a session that gets the options again loads all of SQL for that."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415

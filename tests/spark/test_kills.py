@@ -21,6 +21,8 @@ from tests.spark.torment import Torment
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql import SparkSession
+
     from tests.support.sessions import Session
 
 KILLS = int(os.environ.get("PGQUEUE_SPARK_KILLS", "1"))
@@ -42,7 +44,9 @@ def killed(process: subprocess.Popen[str], after: float) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 60 * KILLS)
-def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(queue: Session, url: str) -> None:
+def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(
+    spark: SparkSession, queue: Session, url: str
+) -> None:
     chance = random.Random(SEED)
     for number in range(KILLS):
         process = programs.start("enqueue", "local[2]", f"run {number}", ROWS, 3, url=url)
@@ -50,7 +54,7 @@ def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(queu
         found = queue.one("select count(*) from pgqueue_message")
         assert found in (0, ROWS), "half of it is there"
         # Other rows in each partition than the first time: it makes no difference.
-        programs.answer(programs.start("enqueue", "local[2]", f"run {number}", ROWS, 2, url=url))
+        programs.enqueue(spark, f"run {number}", str(ROWS), "2")
         rows = queue.rows("select count(*) as rows, count(distinct content) as different from pgqueue_message")
         assert rows == [(ROWS, ROWS)]
         queue.rows("truncate pgqueue_message")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
-from django_pgqueue.spark.errors import NothingEnqueued, SparkFailed, SparkQueueError, reason
+from django_pgqueue.spark.errors import NothingEnqueued, told
 from django_pgqueue.spark.lake import convert as convert_lake
 from django_pgqueue.spark.lake.lake import Lake
 from django_pgqueue.spark.lake.place import Place
@@ -33,14 +33,8 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
     if getattr(asked, "max_rows", None):
         given["maxRowsPerBatch"] = str(asked.max_rows)
     common = {"options": given, "progress": progress}
-    try:
+    with told():
         STEPS[asked.step](spark, asked, common, say)
-    except SparkQueueError:
-        raise
-    except Exception as error:
-        if (words := reason(error)) is not None:
-            raise SparkFailed(words) from error
-        raise
 
 
 def export(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import psycopg
 
-from django_pgqueue.spark import session
+from django_pgqueue.spark import session, source
 from tests.spark.bench import first_export, history
 from tests.spark.bench.memory import Memory, Sample
 
@@ -63,9 +63,10 @@ def run(asked: Namespace) -> None:
                 pipeline("export", lake, asked)
         if "report" in asked.only:
             report(connection, lake, asked)
-        if {"read", "enqueue"} & set(asked.only):
-            spark = session.start("bench", master=asked.master, configuration={"spark.driver.memory": "2g"})
-            for step in (read, enqueue):
+        if {"read", "enqueue", "jdbc"} & set(asked.only):
+            settings = {"spark.driver.memory": "2g", "spark.driver.extraClassPath": asked.jar}
+            spark = session.start("bench", master=asked.master, configuration=settings)
+            for step in (read, enqueue, jdbc):
                 if step.__name__ in asked.only:
                     step(spark, connection, asked)
             spark.stop()
@@ -110,6 +111,43 @@ def read(spark: SparkSession, connection: psycopg.Connection, asked: Namespace) 
             what = f"read, {len(frame.columns)} columns" + (", the first time" if number == 0 else "")
             with measured(what, asked.rows):
                 frame.write.format("noop").mode("overwrite").save()
+
+
+def jdbc(spark: SparkSession, connection: psycopg.Connection, asked: Namespace) -> None:
+    """The same questions to Spark's own source of PostgreSQL, as its manual would have it, and to COPY."""
+    ends = connection.execute("select min(id)::text, max(id)::text from pgqueue_attempt").fetchone() or ("0", "0")
+    bounds = {"partitionColumn": "id", "lowerBound": ends[0], "upperBound": ends[1], "numPartitions": "2"}
+    of_spark = {
+        "url": f"jdbc:postgresql://{connection.info.host}:{connection.info.port}/{connection.info.dbname}",
+        "driver": "org.postgresql.Driver",
+        "user": connection.info.user,
+        "password": connection.info.password,
+        "dbtable": "pgqueue_attempt",
+        "fetchsize": "10000",
+        **bounds,
+    }
+    condition = "status = 'retried' and queue = 'mail'"
+    for _ in range(asked.runs):
+        for name, load in (
+            ("pgqueue", spark.read.format("pgqueue").load),
+            ("JDBC", spark.read.format("jdbc").options(**of_spark).load),
+        ):
+            with measured(f"{name}: all columns", asked.rows):
+                load().write.format("noop").mode("overwrite").save()
+            with measured(f"{name}: count", asked.rows):
+                assert load().count() == asked.rows
+            with measured(f"{name}: count of a filter", asked.rows):
+                found = load().where(condition).count()
+        with measured("pgqueue: count, columns=id", asked.rows):
+            assert source.read(spark, columns=["id"]).count() == asked.rows
+        with measured("pgqueue: count of a filter, columns=id and where=…", asked.rows):
+            assert source.read(spark, columns=["id"], where=condition).count() == found
+        with (
+            measured("COPY, binary, into this process", asked.rows),
+            connection.cursor() as cursor,
+            cursor.copy("copy (select * from pgqueue_attempt) to stdout (format binary)") as copied,
+        ):
+            assert sum(len(part) for part in copied) > asked.rows
 
 
 def enqueue(spark: SparkSession, connection: psycopg.Connection, asked: Namespace) -> None:

@@ -17,6 +17,7 @@ from django.core.management import CommandError, call_command
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.errors import PySparkException
 
+from django_pgqueue.spark import __main__ as script
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.pipeline import export, follow
@@ -178,29 +179,28 @@ def test_a_server_that_goes_away_while_it_is_followed_is_an_error_and_nothing_is
 
 
 def test_ctrl_c_during_an_export_is_reported_and_leaves_the_lake_as_it_was(  # noqa: PLR0917
-    spark: SparkSession, history: Session, slow: Slow, lake: Path, options: dict[str, str], conninfo: str
+    spark: SparkSession,
+    history: Session,
+    slow: Slow,
+    lake: Path,
+    options: dict[str, str],
+    conninfo: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ("export", "--lake", str(lake), "--option", f"url={slow.url(conninfo)}", "--option", "urlVariable=NONE")
     interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
     with in_the_middle(history, slow, interrupt), pytest.raises(CommandError, match="Interrupted") as caught:
         call_command("qpipeline", *words, verbosity=0)
     assert caught.value.returncode == 130
+    spark.sparkContext.cancelAllJobs()  # or it tries the read again
+    history.rows(END_ALL)
+    wait_until(lambda: not slow.is_read(history), "the slow read has ended", 100)
+    with in_the_middle(history, slow, interrupt):
+        assert script.main([*words]) == 130
+    assert "Interrupted. The lake has no partial results" in capsys.readouterr().err
     assert Lake.open(spark, lake).version().files() == []
     history.rows(END_ALL)
     assert export(spark, lake, options=options).rows == ROWS
-
-
-@pytest.mark.slow
-def test_ctrl_c_in_a_terminal_ends_an_export(
-    spark: SparkSession, history: Session, slow: Slow, lake: Path, conninfo: str
-) -> None:
-    process = pipeline("export", lake, slow.url(conninfo))
-    wait_until(lambda: slow.is_read(history), "the slow read has begun", 100)
-    code, _, errors = interrupted(process)
-    assert code == 130, errors
-    assert "Interrupted. The lake has no partial results" in errors
-    assert "__main__.py" not in errors, "a traceback of ours"
-    assert Lake.open(spark, lake).version().files() == []
 
 
 @pytest.mark.slow
