@@ -25,7 +25,7 @@ SIGNPOSTS = [ROOT / f"{name}.md" for name in ("AGENTS", "CHANGELOG", "CONTRIBUTI
 PAGES = [ROOT / "README.md", *SIGNPOSTS, *sorted(FOLDER.rglob("*.md"))]
 
 FENCE, NOT_RUN, CHECK, CHECK_ENDS = "```", "<!-- not run: ", "<!-- check", "-->"
-RUN = {"python", "sql", "sh", "javascript"}
+RUN = {"python", "sql", "sh", "javascript", "go"}
 READ = {"text", "ini", "dockerfile", "yaml"}
 
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.support import node
+from tests.support import go, node
 from tests.support.databases import empty_database, psql
 from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.waiting import wait_until
@@ -33,14 +33,17 @@ def code(language: str) -> str:
 @contextmanager
 def worker(language: str, database: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Runs the page's code until the end of the block, and kills it there."""
-    name = {"python": "worker.py", "javascript": "worker.js"}[language]
-    (folder / name).write_text(code(language))
+    program = folder / {"python": "worker.py", "javascript": "worker.js", "go": "worker.go"}[language]
+    program.write_text(code(language))
     parts = conninfo_to_dict(database)
     address = (
         f"postgresql://{parts['user']}:{parts.get('password', '')}@{parts['host']}:{parts['port']}/{parts['dbname']}"
     )
-    program = sys.executable if language == "python" else str(node.NODE)
-    process = subprocess.Popen([program, str(folder / name), address], cwd=ROOT, env=node.environment())
+    if language == "go":
+        command = [str(go.built(program)), f"{address}?sslmode=disable"]
+    else:
+        command = [sys.executable if language == "python" else str(node.NODE), str(program), address]
+    process = subprocess.Popen(command, cwd=ROOT, env=node.environment())
     try:
         yield process
     finally:
@@ -49,12 +52,15 @@ def worker(language: str, database: str, folder: Path) -> Iterator[subprocess.Po
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [("python", "python"), ("python", "javascript"), ("javascript", "python")]
+    ("first", "second"),
+    [("python", "python"), ("python", "javascript"), ("javascript", "python"), ("python", "go"), ("go", "python")],
 )
 def test_a_worker_goes_on_where_another_one_was_killed(
     first: str, second: str, test_database: str, tmp_path: Path
 ) -> None:
     if "javascript" in (first, second) and (reason := node.reason_without_pg()):
+        pytest.skip(reason)
+    if "go" in (first, second) and (reason := go.reason_without_pq()):
         pytest.skip(reason)
     with empty_database(test_database, "languages") as database:
         psql(database, "--file", str(ROOT / "sql" / "install.sql")).check_returncode()
