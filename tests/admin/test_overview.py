@@ -155,12 +155,12 @@ def test_workers_are_busy_idle_or_silent(root: Visitor, clock: Clock) -> None:
     sql("delete from pgqueue_worker")  # who was killed in another test has not signed off
     sign_in("gone <b>")
     clock.advance(dt.timedelta(minutes=10))
-    sign_in(slots=3)
+    sign_in(slots=3, version="2.4")
     sign_in("idle", asleep_ms=60_000, slots=4)
     send()
     claim()
     page = root.open(OVERVIEW)
-    assert "1 busy, 1 idle, 1 of 7 slots in use" in page.root.text
+    assert "1 busy, 1 idle, 1 of 7 slots in use; 1 silent; version 2.4 (1)" in page.root.text
     [warning] = page.root.one("ul", class_="pgqueue-warnings").all("li")
     assert (
         warning.text
@@ -168,7 +168,7 @@ def test_workers_are_busy_idle_or_silent(root: Visitor, clock: Clock) -> None:
     )
     table = page.root.one("table", class_="pgqueue-workers-table")
     assert [[cell.text for cell in row.all("td")] for row in table.one("tbody").all("tr")] == [
-        ["all queues", "1 of 3", f"{TASK} 0 ms", "-"], ["all queues", "0 of 4", "idle", "-"],
+        ["all queues", "1 of 3", f"{TASK} 0 ms", "2.4"], ["all queues", "0 of 4", "idle", "-"],
     ]  # fmt: skip
 
 
