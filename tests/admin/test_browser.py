@@ -203,7 +203,9 @@ def test_the_pages_fit_narrow_screens(page: browser.Page) -> None:
         ("errors", f"{ATTEMPTS}errors/", "The voucher TEA-2019 has expired"),
         ("again", f"{ATTEMPTS}edit/?status__exact=failed", "1 message matches now"),
         ("attempt", f"{ATTEMPTS}{failed}/change/", "The voucher TEA-2019 has expired"),
+        ("approvals", f"{MESSAGES}approvals/", "Approvals"),
         ("worker-list", WORKERS, "all but slow"),
+        ("worker", f"{WORKERS}worker-web1-4711/change/", "busy"),
         ("schedule-list", SCHEDULES, "no longer in the code"),
         ("schedule", url_of("remind Ada"), "Positional arguments"),
         ("schedule-add", f"{SCHEDULES}add/", "Dotted path of a task"),
@@ -211,7 +213,10 @@ def test_the_pages_fit_narrow_screens(page: browser.Page) -> None:
         ("channel-list", CHANNELS, "payment-api"),
         ("channel", f"{CHANNELS}payment-api/change/", "Max concurrency"),
         ("exchange", f"{ORDERS}?routing_key=order.created", "books"),
+        ("exchange-list", ORDERS.removesuffix("orders/change/"), "orders"),
         ("binding-list", BINDINGS, "(regular expression)"),
+        ("binding-add", f"{BINDINGS}add/", "Pattern"),
+        ("edit-list", EDITS, "0 edits"),
     ]:
         page.open(url)
         page.shows(text)
