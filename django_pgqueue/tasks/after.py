@@ -18,6 +18,7 @@ from django_pgqueue.compat import (
 )
 from django_pgqueue.exceptions import PgQueueError, seconds
 from django_pgqueue.functions import messages_ended, messages_left, running
+from django_pgqueue.tasks import habits
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
@@ -87,6 +88,14 @@ class Batch:
     callback: AnyTaskResult | None = None
     is_open: bool = field(default=True, repr=False)
     """Whether the block has not ended yet."""
+
+    if not TYPE_CHECKING:  # for type checkers, a batch has the attributes of this class and no others
+
+        def __getattr__(self, name: str) -> Any:
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if (instead := habits.of_batch(name)) is not None:
+                message = f"A batch has no {name!r}. {instead}."
+            raise AttributeError(message, name=name, obj=self)
 
     def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
         if not self.is_open:

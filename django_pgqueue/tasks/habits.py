@@ -43,6 +43,16 @@ RESULT_ATTRIBUTES = {
 }
 """What a result of Celery, RQ or huey has, and what to do instead."""
 
+BATCH_ATTRIBUTES = {
+    "get": "Write jobs.wait(timeout=…), which returns the results",
+    "join": "Write jobs.wait(timeout=…), which returns the results",
+    "ready": "Write jobs.done == jobs.total",
+    "completed_count": "Write jobs.done",
+    "children": "Write jobs.results",
+    "revoke": "Write cancel(result), of django_pgqueue.control, for each of jobs.results",
+}
+"""What the result of a group of Celery has, and what to do instead."""
+
 CALL = "{task}.enqueue(…), which a worker runs, or {task}.call(…), which runs the function here"
 """What one writes instead of calling a task."""
 
@@ -87,6 +97,15 @@ def of_result(name: str) -> str | None:
     'Write cancel(result), of django_pgqueue.control'
     """
     return RESULT_ATTRIBUTES.get(name)
+
+
+def of_batch(name: str) -> str | None:
+    """Returns what to do instead of an attribute that results of groups have; None: none has it.
+
+    >>> of_batch("completed_count")
+    'Write jobs.done'
+    """
+    return BATCH_ATTRIBUTES.get(name)
 
 
 def option(name: str) -> str | None:

@@ -9,6 +9,7 @@ from django.template import Context, Template
 
 from django_pgqueue.backend.result import PgQueueTaskResult
 from django_pgqueue.tasks import PgQueueTask, habits, task
+from django_pgqueue.tasks.after import Batch
 from tests.support import tasks
 
 echo: Any = tasks.echo
@@ -32,6 +33,12 @@ def test_an_attribute_of_another_queue_s_result_names_the_way_here(name: str) ->
             getattr(one, name)
 
 
+@pytest.mark.parametrize("name", habits.BATCH_ATTRIBUTES)
+def test_an_attribute_of_another_queue_s_group_names_the_way_here(name: str) -> None:
+    with pytest.raises(AttributeError, match=rf"^A batch has no '{name}'\. Write "):
+        getattr(Batch(database="default"), name)
+
+
 def test_delay_is_told_to_be_enqueue() -> None:
     with pytest.raises(AttributeError, match=r"Write echo\.enqueue\(…\)\.$"):
         echo.delay(1)
@@ -47,7 +54,7 @@ def test_a_call_of_a_task_names_enqueue_and_call() -> None:
 
 def test_any_other_attribute_has_python_s_own_error() -> None:
     one: Any
-    for one in (echo, PgQueueTaskResult.__new__(PgQueueTaskResult)):
+    for one in (echo, Batch(database="default"), PgQueueTaskResult.__new__(PgQueueTaskResult)):
         with pytest.raises(AttributeError, match=rf"^'{type(one).__name__}' object has no attribute 'colour'$"):
             _ = one.colour
 
@@ -64,7 +71,8 @@ def test_an_unknown_option_is_answered_with_those_that_exist() -> None:
         declare(**options)(tasks.plain_function)
 
 
-def test_no_habit_hides_a_name_that_a_task_or_a_result_has() -> None:
+def test_no_habit_hides_a_name_that_there_is() -> None:
     assert [name for name in habits.ATTRIBUTES if name in dir(PgQueueTask)] == []
     assert [name for name in habits.RESULT_ATTRIBUTES if name in dir(PgQueueTaskResult)] == []
+    assert [name for name in habits.BATCH_ATTRIBUTES if name in dir(Batch)] == []
     assert [name for name in habits.OPTIONS if name in PgQueueTask.__dataclass_fields__] == []
