@@ -133,7 +133,7 @@ def go_on(spark: SparkSession, lake: str, rows: str) -> dict[str, Any]:
 
 
 def catch_up(spark: SparkSession, folder: str) -> None:
-    stream = spark.readStream.format("pgqueue").option("columns", "message_id").option("maxRowsPerBatch", 400).load()
+    stream = spark.readStream.format("pgqueue").option("columns", "message_id").load()
     query = (
         stream.writeStream.format("parquet")
         .option("path", f"{folder}/lake")

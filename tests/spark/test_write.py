@@ -11,7 +11,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.source import PgQueueDataSource
 from django_pgqueue.spark.tasks import declared
 from django_pgqueue.spark.writer import PgQueueWriter
 from django_pgqueue.tasks import task as pgqueue_task
@@ -65,23 +67,21 @@ def test_every_column_is_written_to_its_field(spark: SparkSession, queue: Sessio
     assert ("default", "tenant") in rows
 
 
-def test_a_time_is_a_time(spark: SparkSession, queue: Session) -> None:
-    frame = spark.sql("select '1' as content, timestamp '2030-01-01 00:00:00.0019 UTC' as dequeue_at")
-    write(frame)
-    [message] = queue.messages()
-    assert (message.dequeue_at, message.task, message.content, message.max_attempts) == (1893456000001, None, 1, 5)
-
-
-def test_the_options_of_a_task_apply_if_the_row_has_none(spark: SparkSession, queue: Session) -> None:
-    rows = [(report.module_path, "[1]", None), (report.module_path, "[2]", "own")]
-    write(spark.createDataFrame(rows, "task string, args string, queue string"), tasks=declared(report))
-    found = {(m.queue, m.priority, m.max_attempts) for m in queue.messages()}
-    assert found == {("reports", 7, 4), ("own", 7, 4)}
-
-
-def test_a_task_may_get_its_content_in_one_column(spark: SparkSession, queue: Session) -> None:
-    write(spark.createDataFrame([(SEND, '{"args": [1]}')], "task string, content string"))
-    assert queue.messages()[0].content == {"args": [1], "kwargs": {}}
+def test_a_time_a_content_of_a_task_and_the_options_of_a_task(spark: SparkSession, queue: Session) -> None:
+    rows = [
+        (None, "1", None, 1893456000001900),
+        (report.module_path, '{"args": [1]}', None, None),
+        (report.module_path, '{"args": [2], "kwargs": {"a": 1}}', "own", None),
+    ]
+    frame = spark.createDataFrame(rows, "task string, content string, queue string, micros long")
+    times = frame.selectExpr("task", "content", "queue", "timestamp_micros(micros) as dequeue_at")
+    write(times, tasks=declared(report))
+    raw, own, declares = sorted(queue.messages(), key=lambda message: message.queue)
+    assert (raw.queue, raw.task, raw.content, raw.max_attempts) == ("default", None, 1, 5)
+    assert raw.dequeue_at == 1893456000001
+    assert (declares.queue, declares.priority, declares.max_attempts) == ("reports", 7, 4)
+    assert (own.queue, own.priority, own.max_attempts) == ("own", 7, 4)
+    assert (declares.content, own.content) == ({"args": [1], "kwargs": {}}, {"args": [2], "kwargs": {"a": 1}})
 
 
 def test_rows_of_several_tasks_are_enqueued_once_each(spark: SparkSession, queue: Session) -> None:
@@ -180,33 +180,31 @@ def test_an_invalid_row_fails_the_run_and_nothing_is_enqueued(spark: SparkSessio
     assert nothing_is_left(queue)
 
 
-@pytest.mark.parametrize(
-    ("schema", "options", "said"),
-    [
-        (
-            "task string, colour string",
-            {},
-            "A message has no column 'colour'. Drop it or rename it. The columns are task,",
-        ),
-        ("queue string", {}, "The DataFrame needs a column task, or content for raw messages. It has queue."),
-        ("args string", {}, "The DataFrame needs a column task, or content"),
-        ("content string, args string", {}, "give either content, or args and kwargs"),
-        ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
-        ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
-        ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
-        ("task string", {"tasks": None}, "Name the allowed tasks, because executors cannot read the project"),
-        ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
-    ],
-)
-def test_invalid_columns_are_an_error_before_any_task_runs(
-    spark: SparkSession, queue: Session, schema: str, options: dict[str, Any], said: str
-) -> None:
-    frame = spark.createDataFrame([], schema)
-    writer = frame.write.format("pgqueue").mode("append").option("tasks", SEND)
-    if options.pop("tasks", "") is None:
-        writer = frame.write.format("pgqueue").mode("append")
+INVALID_COLUMNS: list[tuple[str, dict[str, str], str]] = [
+    (
+        "task string, colour string",
+        {},
+        "A message has no column 'colour'. Drop it or rename it. The columns are task,",
+    ),
+    ("queue string", {}, "The DataFrame needs a column task, or content for raw messages. It has queue."),
+    ("args string", {}, "The DataFrame needs a column task, or content"),
+    ("content string, args string", {}, "give either content, or args and kwargs"),
+    ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
+    ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
+    ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
+    ("task string", {"tasks": ""}, "Name the allowed tasks, because executors cannot read the project"),
+    ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
+]
+
+
+def test_invalid_columns_are_an_error_before_any_task_runs(spark: SparkSession, queue: Session, here: None) -> None:
+    for schema, options, said in INVALID_COLUMNS:
+        source = PgQueueDataSource({"tasks": SEND, **options} if options.get("tasks", SEND) else {})
+        with pytest.raises((InvalidColumns, InvalidOption), match=re.escape(said)):
+            source.writer(spark.createDataFrame([], schema).schema, overwrite=False)
+    schema, _, said = INVALID_COLUMNS[0]
     with pytest.raises(PySparkException, match=re.escape(said)):
-        writer.options(**options).save()
+        write(spark.createDataFrame([], schema))
     assert nothing_is_left(queue)
 
 
@@ -215,11 +213,6 @@ def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None
     with pytest.raises(PySparkException, match="cannot replace a queue"):
         calls(spark, 1).write.format("pgqueue").option("tasks", SEND).mode("overwrite").save()
     assert [message.id for message in queue.messages()] == [kept]
-
-
-def test_a_star_allows_any_task(spark: SparkSession, queue: Session) -> None:
-    write(spark.createDataFrame([("a.b",)], "task string"), tasks="*")
-    assert queue.messages()[0].task == "a.b"
 
 
 @pytest.mark.usefixtures("here")
