@@ -845,6 +845,16 @@ class Machine(RuleBasedStateMachine):
             if cancelled:
                 self._cancel(who, [message_id])
 
+    @rule(who=someone, other=someone, worker=st.sampled_from(WORKERS), key=st.sampled_from(KEYS),
+          on_conflict=st.sampled_from(("replace", "debounce")))  # fmt: skip
+    def enqueue_what_runs(self, who: int, other: int, *, worker: str, key: str, on_conflict: str) -> None:
+        asked: dict[str, Any] = {
+            "queue": "a", "priority": 1, "channel": None, "delay": None, "last": 5, "key": key, "until_started": False,
+        }  # fmt: skip
+        self.create_unique(who, **asked, on_conflict="keep")
+        self._dequeue(who, limit=3, tasks=True, worker=worker)
+        self.create_unique(other, **asked, on_conflict=on_conflict)
+
     @rule(who=someone, worker=st.sampled_from(WORKERS), limit=st.integers(1, 4), parked=st.booleans())
     def take_and_give_back(self, who: int, worker: str, limit: int, parked: bool) -> None:
         taken = self._dequeue(who, limit=limit, tasks=True, worker=worker)
