@@ -509,4 +509,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_step_enqueue", since="0.1.0"),
         ReplaceFunction("pgqueue_worker_order", since="0.1.0"),
         ReplaceFunction("pgqueue_lane_arm", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_look", since="0.1.0"),
     ]

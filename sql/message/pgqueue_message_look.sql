@@ -25,8 +25,9 @@ declare
 begin
     if p_message.awaited_id is not null then
         if exists (select from pgqueue_message d where d.id = p_message.awaited_id) then
+            -- Not "for key share", which waits where a transaction that goes on has prolonged and then ended it.
             if not p_clean or (
-                select true from pgqueue_message d where d.id = p_message.awaited_id for key share skip locked
+                select true from pgqueue_message d where d.id = p_message.awaited_id for no key update skip locked
             ) is null then
                 v_check_at := v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(p_message.created_at)) / 10));
             end if;

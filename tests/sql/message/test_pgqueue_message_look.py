@@ -9,7 +9,7 @@ import pytest
 from tests.sql.message.test_pgqueue_message_create_after import create_after
 from tests.sql.message.test_pgqueue_message_settle import confirm
 from tests.support.cost import cost
-from tests.support.sessions import token
+from tests.support.sessions import token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -45,3 +45,16 @@ def test_a_failure_among_many_is_found(session: Session) -> None:
         assert not session.dequeue(1)
     [end] = session.history(waiting)
     assert end.error_message == f"message {ids[0]} had to succeed first, but did not"
+
+
+def test_a_look_does_not_wait_for_who_has_prolonged_and_ended_the_awaited_message(connect: Connect) -> None:
+    session, busy = connect(), connect(autocommit=False)
+    session.create()
+    held = session.take()
+    waiting = session.value("pgqueue_message_create_after", content="x", after_ids=[held.id])
+    busy.ids("pgqueue_message_heartbeat", **tokens([held]))
+    busy.value("pgqueue_message_complete", **token(held))
+    session.rows("set lock_timeout = '1s'")
+    assert session.value("pgqueue_message_settle") == 0
+    busy.commit()
+    assert session.take().id == waiting
