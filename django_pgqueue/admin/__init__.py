@@ -5,6 +5,7 @@ from django_pgqueue.admin.dashboards.insights import InsightsAdmin
 from django_pgqueue.admin.dashboards.overview import OverviewAdmin
 from django_pgqueue.admin.edit.admin import EditAdmin
 from django_pgqueue.admin.message.admin import MessageAdmin
+from django_pgqueue.admin.message.event import EventAdmin
 from django_pgqueue.admin.settings.binding import BindingAdmin
 from django_pgqueue.admin.settings.channel import ChannelAdmin
 from django_pgqueue.admin.settings.exchange import ExchangeAdmin
@@ -17,6 +18,7 @@ __all__ = [
     "BindingAdmin",
     "ChannelAdmin",
     "EditAdmin",
+    "EventAdmin",
     "ExchangeAdmin",
     "InsightsAdmin",
     "MessageAdmin",

@@ -18,6 +18,7 @@ MODELS = {
     "Binding": (gettext_lazy("binding"), gettext_lazy("bindings")),
     "Channel": (gettext_lazy("channel"), gettext_lazy("channels")),
     "Edit": (gettext_lazy("edit"), gettext_lazy("edits")),
+    "Event": (gettext_lazy("event"), gettext_lazy("events")),
     "Exchange": (gettext_lazy("exchange"), gettext_lazy("exchanges")),
     "Message": (gettext_lazy("message"), gettext_lazy("messages")),
     "Overview": (gettext_lazy("overview"), gettext_lazy("overview")),

@@ -55,6 +55,7 @@ def name_of(what: str, name: Any, error: type[Exception] = InvalidMessage) -> st
     'mail'
     """
     if not is_name(name):
-        message = f"{quote(name)} cannot be the name of a {what}: {NAMES_ARE}."
+        article = "an" if what[0] in "aeiou" else "a"
+        message = f"{quote(name)} cannot be the name of {article} {what}: {NAMES_ARE}."
         raise error(message)
     return str(name)

@@ -10,13 +10,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue import control
+from django_pgqueue.durable import emit
 from django_pgqueue.models import Attempt, Message
 from tests.admin import axe
 from tests.admin.test_browser import NARROW, OVERVIEW, WIDE, chromium, page, queue
 from tests.admin.test_channel import CHANNELS
 from tests.admin.test_edits import EDITS
 from tests.admin.test_schedule import QUEUES, SCHEDULES
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS
+from tests.support.fixtures.admin import ATTEMPTS, EVENTS, MESSAGES, WORKERS
 
 if TYPE_CHECKING:
     from tests.support.fixtures import browser
@@ -39,6 +40,7 @@ def lists() -> list[str]:
         f"{ATTEMPTS}errors/",
         f"{ATTEMPTS}edit/",
         EDITS,
+        EVENTS,
         f"{MESSAGES}edit/?queue=mail",
         WORKERS,
         QUEUES,
@@ -57,8 +59,9 @@ def test_no_page_has_a_serious_fault(page: browser.Page, source: str) -> None:
     slow, running, waits = (Message.objects.get(queue=name).pk for name in ("slow", "long", "batch"))
     failed = Attempt.objects.get(status="failed").pk
     messages = [f"{MESSAGES}{pk}/change/" for pk in (ready, slow, running, waits)]
+    emit("paid:7", {"charge": "ch_1"})
     edit = control.edit("move", control.Filter(queue="mail", task_contains="send"), queue="slow", by="Ada")
-    pages = [*lists(), *messages, f"{EDITS}{edit}/change/", f"{ATTEMPTS}{failed}/change/"]
+    pages = [*lists(), *messages, f"{EDITS}{edit}/change/", f"{EVENTS}paid_3A7/change/", f"{ATTEMPTS}{failed}/change/"]
     found = {}
     for url in pages:
         page.open(url)

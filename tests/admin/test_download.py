@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.support.admin_page import Visitor
 
-LISTS = [f"/admin/django_pgqueue/{name}/" for name in ("message", "attempt", "schedule", "worker", "channel")]
+LISTS = [f"/admin/django_pgqueue/{name}/" for name in ("message", "attempt", "schedule", "worker", "channel", "event")]
 
 
 def downloaded(visitor: Visitor, url: str, **parameters: Any) -> list[dict[str, Any]]:

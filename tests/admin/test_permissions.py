@@ -13,6 +13,7 @@ from django.db import connection
 from django.test import Client
 
 from django_pgqueue import control, functions
+from django_pgqueue.durable import emit
 from django_pgqueue.models import Attempt, Binding, Channel, Edit, Exchange, Message, QueueState, Schedule
 from tests.admin.test_schedule import GIVEN, by_hand
 from tests.support.fixtures.admin import (
@@ -46,6 +47,7 @@ PAGES = [
     "attempt/", "attempt/{attempt}/change/", "attempt/errors/", "attempt/edit/", "worker/",
     "worker/?live=worker-1", "worker/worker-1/change/",
     "edit/", "edit/{edit}/change/", "edit/{edit}/change/?live=page",
+    "event/", "event/paid_3A7/change/",
     "reporthour/", "schedule/", "schedule/daily/change/", "queuestate/", "queuestate/going/change/",
     "channel/", "channel/acme/change/", "exchange/", "exchange/orders/change/?routing_key=x",
     "binding/", "binding/{binding}/change/",
@@ -139,6 +141,7 @@ def keys(db: None) -> Keys:
         control.pause(queue, by="Ada")
     control.resume("going")
     by_hand("daily")
+    emit("paid:7")
     send(queue="other")
     complete(claim("other")[0])
     message = send(delay_ms=HOUR_MS)
@@ -246,7 +249,7 @@ def test_the_index_offers_change_only_where_a_change_is_possible(root: Visitor, 
     def linked(kind: str) -> set[str]:
         return {link.attributes["href"].split("/")[3] for link in index.all("a", class_=kind)}
 
-    assert linked("viewlink") == {"attempt", "edit", "exchange", "overview", "reporthour"}
+    assert linked("viewlink") == {"attempt", "edit", "event", "exchange", "overview", "reporthour"}
     assert linked("changelink") == {"binding", "channel", "message", "queuestate", "schedule", "worker"}
 
 

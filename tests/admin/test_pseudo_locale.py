@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(240), pyte
 
 HERE = "/admin/django_pgqueue/"
 EACH = re.compile("/(message|schedule)/[^/]+/change/$")
-LISTS = ("queuestate", "schedule", "worker", "channel", "binding", "exchange", "edit")
+LISTS = ("queuestate", "schedule", "worker", "channel", "binding", "exchange", "edit", "event")
 PER_KIND = 1
 """One page of a kind, but those of all messages and schedules: each is in another state."""
 READ = ("title", "aria-label", "placeholder", "data-refused", "data-failed", "data-stopped", "data-label")

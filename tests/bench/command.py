@@ -32,7 +32,7 @@ WORKLOADS = {
     "pick-up": "single jobs on an idle worker",
     "idle": "what a worker costs that has nothing to do",
     "wake-up": "durable tasks that wait for events on an idle worker, and what it costs meanwhile",
-    "scheduled": "a drain behind messages that are scheduled, over 1 and 201 priorities",
+    "scheduled": "a drain behind messages that are scheduled, over 1 and 201 priorities, or suspended",
     "unknown": "a drain beside messages of tasks that no worker knows",
     "dependants": "a chain, and a chain of two beside others that wait",
     "history": "a drain beside a long history",

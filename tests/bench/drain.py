@@ -25,6 +25,13 @@ insert into pgqueue_message (content, task, dequeue_at, max_attempts, priority, 
 select '{"args": [1], "kwargs": {}}', %s, pgqueue_now() + 86400000 + n, null, 100 - mod(n, %s), false
 from generate_series(0, %s - 1) as n
 """
+SUSPENDED = """
+insert into pgqueue_message (content, task, dequeue_at, in_line, attempt, suspended_attempt, awaited_event)
+select '{"args": [1], "kwargs": {}}', %s,
+       case when n %% 2 = 1 then 9223372036854775807 else pgqueue_now() + 86400000 + n end, false, 1, 1,
+       case when n %% 2 = 1 then 'paid:' || n end
+from generate_series(0, %s - 1) as n
+"""
 UNKNOWN = """
 insert into pgqueue_message (content, task, dequeue_at, max_attempts)
 select '{"args": [1], "kwargs": {}}', 'gone.tasks.t' || mod(n, 10), 0, null from generate_series(0, %s - 1) as n
@@ -99,6 +106,11 @@ def behind_scheduled(bench: Bench) -> None:
         drained = workers.drain(bench.sizes.jobs, tasks.noop, priority=-100)
         words = "1 priority" if priorities == 1 else f"{priorities} priorities"
         bench.rate(f"{bench.sizes.ahead:,} scheduled ahead, {words}", drained.rate, limit=EMPTY, costs=drained.costs)
+    database.empty()
+    database.execute(SUSPENDED, (tasks.noop.module_path, bench.sizes.ahead))
+    drained = workers.drain(bench.sizes.jobs, tasks.noop, priority=-100)
+    name = f"{bench.sizes.ahead:,} suspended, half for events and half for times"
+    bench.rate(name, drained.rate, limit=EMPTY, costs=drained.costs)
 
 
 def beside_unknown(bench: Bench) -> None:

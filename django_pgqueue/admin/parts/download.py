@@ -33,6 +33,7 @@ ROWS = 1000
 VALUES = {
     "message_link": "message_id",
     "created_at": "created",
+    "emitted_at": "emitted",
     "started_at": "started",
     "finished_at": "finished",
     **{name: name for name in ("id", "name", "task", "queue", "channel", "worker", "priority", "dequeue_at", "took")},
