@@ -53,25 +53,33 @@ def everything() -> "dict[str, bool]":
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
     """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  These
-    two wait more than they compute, so each is halved by the names of the files.  The longest come first.  The tests of
-    types and of the site run on the newest: lint has brought its environment mypy and what builds the site.
+    two wait more than they compute, so they are divided by the names of the files.  The longest come first.
     """
     if oldest == newest:
         return [("tests", oldest, [])]
     quick, slow, once = "not once and not slow", "slow and not once", "once and not spark"
     found = []
-    for half, other in (("a to n", "[o-z]"), ("o to z", "[a-n]")):
-        left_out = "--ignore-glob=*/test_{}*.py".format(other)
-        found += [
-            ("slow tests, {}, on Python {}.{}".format(half, *newest), newest, ["--no-spark", left_out, "-m", slow]),
-            ("SQL, proofs and project, {}, on Python {}.{}".format(half, *oldest), oldest, [left_out, "-m", once]),
-        ]
+    for part, others in (("a to g", "[h-z]"), ("h to p", "[a-gq-z]"), ("q to z", "[a-p]")):
+        title = "SQL, proofs and project, {}, on Python {}.{}".format(part, *oldest)
+        found.append((title, oldest, [left_out(others), "-m", once]))
+    for part, others in (("a to n", "[o-z]"), ("o to z", "[a-n]")):
+        title = "slow tests, {}, on Python {}.{}".format(part, *newest)
+        found.append((title, newest, ["--no-spark", left_out(others), "-m", slow]))
     return [
         ("Spark on Python {}.{}".format(*oldest), oldest, ["-m", "spark"]),
         *found,
         ("tests on Python {}.{}".format(*oldest), oldest, ["-m", quick]),
         ("tests on Python {}.{}".format(*newest), newest, ["--no-spark", "-m", quick]),
+        # Where lint has brought what builds the site.
+        ("the site on Python {}.{}".format(*newest), newest, list(SITE)),
     ]
+
+
+SITE = "tests/project/docs/test_site.py", "tests/project/docs/test_site_search.py"
+
+
+def left_out(letters: str) -> str:
+    return "--ignore-glob=*/test_{}*.py".format(letters)
 
 
 def one_by_one(on_the_newest: "Callable[[str], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":

@@ -65,13 +65,21 @@ def assert_ends(pid: int) -> None:
     pytest.fail(f"process {pid} still runs")
 
 
-def test_each_file_belongs_to_one_half_of_the_slow_tests() -> None:
-    left_out = {
-        word.removeprefix("--ignore-glob=")
+@pytest.mark.parametrize("kind", ["once and not spark", "slow and not once"])
+def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None:
+    option = "--ignore-glob="
+    left_out = [
+        words[place].removeprefix(option)
         for _, _, words in ci.shares((3, 11), (3, 13))
-        for word in words
-        if word.startswith("--ignore-glob=")
-    }
-    assert len(left_out) == 2
+        if kind in words
+        for place in [next(n for n, word in enumerate(words) if word.startswith(option))]
+    ]
+    assert len(left_out) > 1
     for file in (ci.ROOT / "tests").rglob("test_*.py"):
-        assert sum(fnmatch(str(file), pattern) for pattern in left_out) == 1, file
+        assert sum(not fnmatch(str(file), pattern) for pattern in left_out) == 1, file
+
+
+def test_the_site_is_looked_at_where_lint_has_brought_what_builds_it() -> None:
+    [(python, words)] = [(python, words) for _, python, words in ci.shares((3, 11), (3, 13)) if words == [*ci.SITE]]
+    assert python == (3, 13)
+    assert all((ci.ROOT / file).exists() for file in words)
