@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DAY, HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
-MAX_ERRORS = 200_000
+MAX_ERRORS = 100_000
 """Reading more errors takes longer than the budget: it is not even tried."""
 SAMPLED = 20_000
 """Of more errors, about so many stand for all.  Fewer are always counted."""
