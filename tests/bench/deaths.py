@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.bench import database, tasks, workers
 
@@ -14,25 +14,32 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
 
+    from django_pgqueue.tasks import PgQueueTask
     from tests.bench.bench import Bench
 
 JOB_SECONDS = 600.0
 
 
 def recovery(bench: Bench) -> None:
-    """With default settings, beside an idle worker."""
+    """With default settings, beside an idle worker.  Of a durable task only the interrupted step runs again."""
+    killed_in(bench, tasks.nap, "a job, which runs again after", begins=1)
+    killed_in(bench, tasks.nap_in_a_step, "a step, which runs again after", begins=2)
+
+
+def killed_in(bench: Bench, task: PgQueueTask[..., Any], words: str, *, begins: int) -> None:
+    """``begins``: how often the task has noted that it runs when it waits."""
     database.empty()
     with workers.tallied() as tally, mortal() as first:
-        tasks.nap.enqueue(-1, JOB_SECONDS)
-        workers.wait_for(lambda: tally.count == 1, "the job to begin")
+        task.enqueue(-1, JOB_SECONDS)
+        workers.wait_for(lambda: tally.count == begins, "the job to begin")
         known = database.value("select count(*) from pgqueue_worker")
         with mortal():
             workers.wait_for(lambda: database.value("select count(*) from pgqueue_worker") > known, "the other worker")
             time.sleep(2)
             os.killpg(first.pid, signal.SIGKILL)
             killed = time.monotonic()
-            workers.wait_for(lambda: tally.count > 1, "the job to begin again")
-            bench.add("killed in a job, which runs again after", time.monotonic() - killed, "s")
+            workers.wait_for(lambda: tally.count == begins + 1, "the job to begin again")
+            bench.add(f"killed in {words}", time.monotonic() - killed, "s")
     database.empty()
 
 

@@ -42,6 +42,12 @@ def workflow(context: Any, number: int = -1) -> None:
     TALLY.ran(number)
 
 
+@task(durable=True)
+def nap_in_a_step(context: Any, number: int = -1, seconds: float = 0.02) -> None:
+    context.step("before", TALLY.ran, number)
+    context.step("nap", nap.func, number, seconds)
+
+
 def event_of(number: int) -> str:
     return f"bench:{number}"
 
