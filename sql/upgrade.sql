@@ -5740,13 +5740,25 @@ declare
     v_left bigint;
     v_check_at bigint;  -- null: the end will be recorded
     v_failed bigint;
+    v_stays boolean := false;  -- it has not ended, and who ends it will see the waiting messages
+    v_timeout text := current_setting('lock_timeout');
 begin
     if p_message.awaited_id is not null then
         if exists (select from pgqueue_message d where d.id = p_message.awaited_id) then
-            -- Not "for key share", which waits where a transaction that goes on has prolonged and then ended it.
-            if not p_clean or (
-                select true from pgqueue_message d where d.id = p_message.awaited_id for no key update skip locked
-            ) is null then
+            if p_clean then
+                begin
+                    -- Key share hides the row from no claim.  Though it skips what is locked, it waits for a transaction
+                    -- that goes on after it has prolonged and then ended the other message.
+                    perform set_config('lock_timeout', '10ms', true);
+                    perform from pgqueue_message d where d.id = p_message.awaited_id for key share skip locked;
+                    v_stays := found;
+                    perform set_config('lock_timeout', v_timeout, true);
+                exception
+                    when lock_not_available then
+                        v_stays := false;
+                end;
+            end if;
+            if not v_stays then
                 v_check_at := v_now + least(10000, greatest(100, (v_now - pgqueue_to_epoch(p_message.created_at)) / 10));
             end if;
             -- The result holds for all messages that wait for the same one.

@@ -58,3 +58,14 @@ def test_a_look_does_not_wait_for_who_has_prolonged_and_ended_the_awaited_messag
     assert session.value("pgqueue_message_settle") == 0
     busy.commit()
     assert session.take().id == waiting
+
+
+@pytest.mark.parametrize("channel", ["acme", None])
+def test_a_look_hides_the_awaited_message_from_no_claim(connect: Connect, channel: str | None) -> None:
+    session, busy = connect(), connect(autocommit=False)
+    first, _ = (session.value("pgqueue_message_create", content="x", channel=channel) for _ in range(2))
+    create_after(session, first)
+    session.rows("update pgqueue_message set check_at = 0 where check_at is not null")
+    assert busy.value("pgqueue_message_settle") == 0
+    assert session.take().id == first
+    busy.commit()
