@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from django_pgqueue.spark import query, reader, slices
+from django_pgqueue.spark import query, reader, schema, slices
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS
@@ -99,6 +99,24 @@ def test_the_ends_of_the_calendar_are_read(spark: SparkSession, queue: Session) 
     queue.rows("update pgqueue_attempt set finished_at = '9999-12-29', created_at = '0001-01-03', started_at = null")
     [row] = read(spark).selectExpr("year(finished_at)", "year(created_at)", "started_at").collect()
     assert tuple(row) == (9999, 1, None)
+
+
+def test_the_tables_refuse_times_outside_the_calendar_of_python_and_spark(queue: Session) -> None:
+    constrained = {
+        tuple(row)
+        for row in queue.rows("""
+            select c.conrelid::regclass::text, a.attname
+            from pg_constraint c join pg_attribute a on a.attrelid = c.conrelid and a.attnum = any (c.conkey)
+            where c.conname like '%\\_times\\_of\\_calendar' and c.convalidated
+        """)
+    }
+    read_as_times = {
+        (schema.SQL_NAMES[table], field.name)
+        for table, fields in schema.TABLES.items()
+        for field in fields.fields
+        if field.dataType == schema.TIMESTAMP
+    }
+    assert read_as_times <= constrained
 
 
 def test_several_tasks_read_each_row_once_and_are_no_more_than_connections(spark: SparkSession, queue: Session) -> None:
