@@ -8,15 +8,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from example_project.development import bootstrap, interpreter  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LINT, PREPARE = "--lint", "--prepare"
 
@@ -45,10 +41,8 @@ def everything() -> "dict[str, bool]":
         for title, version, chosen in shares(oldest, newest)
     }
 
-    def on_the_newest(step: str) -> bool:
-        return run(pythons[newest], "tests/ci.py", step)
-
-    return (one_by_one if "DATABASE_URL" in os.environ else side_by_side)(on_the_newest, commands)
+    last = command(newest, pythons[newest])
+    return (one_by_one if "DATABASE_URL" in os.environ else side_by_side)(last, commands)
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
@@ -82,17 +76,17 @@ def left_out(letters: str) -> str:
     return "--ignore-glob=*/test_{}*.py".format(letters)
 
 
-def one_by_one(on_the_newest: "Callable[[str], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    results = {"lint": on_the_newest(LINT)}
+def one_by_one(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    results = {"lint": run(newest, "tests/ci.py", LINT)}
     for title, words in commands.items():
         say("\n=== " + title)
         results[title] = run(*words)
     return results
 
 
-def side_by_side(on_the_newest: "Callable[[str], bool]", commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    """Each with a server of its own: the tests wait more than they compute.  What they say is shown in turn.  The
-    environment of the newest Python is made first, because lint adds to what its tests need.
+def side_by_side(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    """Each with a server of its own: the tests wait more than they compute.  What they say is shown in turn.  The tests
+    of the newest Python wait until its environment is made, because lint adds to what they need.
     """
     with tempfile.TemporaryDirectory(prefix="pgqueue-ci-") as name:
         folder = Path(name)
@@ -101,17 +95,33 @@ def side_by_side(on_the_newest: "Callable[[str], bool]", commands: "dict[str, li
             Run(title, words, folder / "{}-{}".format(number, title.replace(" ", "-")))
             for number, (title, words) in enumerate(commands.items())
         ]
-        on_the_newest(PREPARE)
         try:
+            preparing = begun_to_prepare(newest)
             for one in runs:
-                one.start()
-            results = {"lint": on_the_newest(LINT)}
+                if one.words[0] != newest:
+                    one.start()
+            preparing.wait()
+            for one in runs:
+                if one.process is None:
+                    one.start()
+            results = {"lint": run(newest, "tests/ci.py", LINT)}
             passed = [one.told() for one in runs]  # before any of them has another try alone
         finally:
             for one in runs:
                 one.end(signal.SIGKILL)
         results.update({one.title: fine or one.once_more() for one, fine in zip(runs, passed)})  # noqa: B905 - old Pythons
     return results
+
+
+def begun_to_prepare(python: str) -> "subprocess.Popen[bytes]":
+    """Returns when `.venv` has a Python: another one sees then that it has to make a folder of its own, and does so
+    meanwhile.
+    """
+    say("\n$ {} tests/ci.py {}".format(python, PREPARE))
+    process = subprocess.Popen([python, "tests/ci.py", PREPARE], stdin=subprocess.DEVNULL)
+    while process.poll() is None and not Path(".venv", "bin", "python").exists():
+        time.sleep(0.1)
+    return process
 
 
 MAX_UNLUCKY = 10
