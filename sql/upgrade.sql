@@ -4096,8 +4096,9 @@ set search_path from current
 as $$
 -- Asks for an edit, which workers begin within some seconds (pgqueue_edit_step), and returns its id.  It means what is
 -- there now, and nothing that comes later.  Whoever may call this may do all of it: nobody is asked again.
--- An edit that is the same as one that has not finished is that one.  The same enqueue_again goes on where the last one
--- ended: no message is enqueued again by both.  Deletes edits that ended a year ago.
+-- An edit that is the same as one that has not finished is that one, which goes on, and means what has come since, too.
+-- The same enqueue_again goes on where the last one ended: no message is enqueued again by both.  Deletes edits that
+-- ended a year ago.
 -- Reads the ends of the table's ids; writes pgqueue_edit; wakes workers that rest.
 declare
     v_id bigint;
@@ -4118,15 +4119,17 @@ begin
     end if;
     v_first := coalesce(v_first, 1);
     v_last := greatest(v_last, v_first - 1);
-    insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
-    values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
-    on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
-    returning id into v_id;
-    if v_id is null then
-        update pgqueue_edit e set stopped_at = null, stopped_by = null
+    loop
+        insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
+        values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
+        on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
+        returning id into v_id;
+        exit when v_id is not null;
+        update pgqueue_edit e set stopped_at = null, stopped_by = null, last_id = greatest(e.last_id, v_last)
         where e.action = p_action and e.filter = p_filter and e.parameters = coalesce(p_parameters, '{}') and e.finished_at is null
         returning e.id into v_id;
-    end if;
+        exit when v_id is not null;  -- or it has finished since the insert met it
+    end loop;
     perform pg_notify('pgqueue_' || r.id, 'edit')
     from (
         select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
@@ -4172,6 +4175,7 @@ create or replace function pgqueue_edit_change(
     p_action text,
     p_parameters jsonb,
     p_ids bigint[],
+    p_filter jsonb default null,
     out p_done bigint,
     out p_asked bigint,
     out p_awaiting bigint,
@@ -4185,39 +4189,63 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Does the action to the messages with these ids that allow it, and counts them.  Messages that other sessions hold at
--- the moment are left alone and returned as p_locked.  pgqueue_edit_step calls this.
+-- the moment are left alone and returned as p_locked.  p_filter: those that do not match it any more are left alone,
+-- too, and not counted.  pgqueue_edit_step calls this.
 -- Locks rows of pgqueue_message in the order of ids, without waiting for any.
 declare
     v_now bigint := pgqueue_now();
+    v_held bigint[];
+    v_first bigint;
+    v_last bigint;
     v_found bigint[];
     v_wanted bigint[];
+    v_free bigint[];
     v_running bigint[];
     v_run_at bigint := (p_parameters ->> 'run_at')::bigint;
     v_priority integer := (p_parameters ->> 'priority')::integer;
     v_queue text := p_parameters ->> 'queue';
     v_due_at bigint;
 begin
-    select coalesce(array_agg(l.id), '{}'),
-           coalesce(array_agg(l.id) filter (where case p_action
-               when 'run_now' then l.worker is null and l.after_ids is null
-                    and (l.parked_at is not null or coalesce(l.alone_at, l.dequeue_at) > v_now)
-               when 'postpone' then l.worker is null and l.after_ids is null and l.parked_at is null
-                    and coalesce(l.alone_at, l.dequeue_at) < v_run_at
-               when 'cancel' then coalesce(l.unlock_at, v_now) <= v_now
-               when 'delete' then l.worker is null
-               when 'move' then l.worker is null and l.queue <> v_queue
-               when 'prioritise' then l.worker is null and l.priority <> v_priority
+    v_held := array(select m.id from pgqueue_message m where m.id = any (p_ids) order by m.id for no key update skip locked);
+    v_found := v_held;
+    if p_filter is not null then
+        -- A message may have begun, or come to another queue, since it was found.  Where most ids of the range are these,
+        -- one look at the range is cheaper than one at each.
+        v_first := v_held[1];
+        v_last := v_held[cardinality(v_held)];
+        if v_last - v_first < 10 * cardinality(v_held) then
+            v_found := array(
+                select h.id from unnest(v_held) as h (id)
+                intersect
+                select f.id from pgqueue_edit_messages(p_filter, v_first - 1, v_last, 2147483647) as s, unnest(s.p_ids) as f (id));
+        else
+            v_found := array(
+                select h.id from unnest(v_held) as h (id)
+                cross join lateral pgqueue_edit_messages(p_filter, h.id - 1, h.id, 1) as s
+                where s.p_ids <> '{}');
+        end if;
+    end if;
+    select coalesce(array_agg(m.id) filter (where case p_action
+               when 'run_now' then m.worker is null and m.after_ids is null
+                    and (m.parked_at is not null or coalesce(m.alone_at, m.dequeue_at) > v_now)
+               when 'postpone' then m.worker is null and m.after_ids is null and m.parked_at is null
+                    and coalesce(m.alone_at, m.dequeue_at) < v_run_at
+               when 'cancel' then coalesce(m.unlock_at, v_now) <= v_now
+               when 'delete' then m.worker is null
+               when 'move' then m.worker is null and m.queue <> v_queue
+               when 'prioritise' then m.worker is null and m.priority <> v_priority
                end), '{}'),
-           coalesce(array_agg(l.id) filter (where p_action = 'cancel' and l.unlock_at > v_now), '{}'),
-           count(*) filter (where p_action in ('run_now', 'postpone') and l.worker is null and l.after_ids is not null)
-    into v_found, v_wanted, v_running, p_awaiting
-    from (
-        select m.id, m.worker, m.unlock_at, m.dequeue_at, m.alone_at, m.parked_at, m.after_ids, m.queue, m.priority
-        from pgqueue_message m
-        where m.id = any (p_ids)
-        order by m.id
-        for no key update skip locked
-    ) as l;
+           coalesce(array_agg(m.id) filter (where p_action = 'cancel' and m.unlock_at > v_now), '{}'),
+           count(*) filter (where p_action in ('run_now', 'postpone') and m.worker is null and m.after_ids is not null)
+    into v_wanted, v_running, p_awaiting
+    from pgqueue_message m
+    where m.id = any (v_found);
+    if p_action in ('cancel', 'delete') then
+        -- Who decides an approval, or records a step, lets changes pass, but no end.
+        v_free := array(select m.id from pgqueue_message m where m.id = any (v_wanted) order by m.id for update skip locked);
+        p_locked := array(select w from unnest(v_wanted) as w where w <> all (v_free));
+        v_wanted := v_free;
+    end if;
 
     if p_action = 'run_now' then
         select count(*) into p_done from pgqueue_message_reschedule(v_wanted);
@@ -4244,9 +4272,9 @@ begin
     end if;
     select count(*) into p_asked from pgqueue_message_request_cancel(v_running);
 
-    p_locked := case when cardinality(v_found) < cardinality(p_ids) then array(
-        select m.id from pgqueue_message m where m.id = any (p_ids) and m.id <> all (v_found) order by m.id) else '{}' end;
-    p_skipped := cardinality(v_found) - p_done - p_asked - p_awaiting;
+    p_skipped := cardinality(v_found) - coalesce(cardinality(p_locked), 0) - p_done - p_asked - p_awaiting;
+    p_locked := coalesce(p_locked, '{}') || case when cardinality(v_held) < cardinality(p_ids) then array(
+        select m.id from pgqueue_message m where m.id = any (p_ids) and m.id <> all (v_held) order by m.id) else '{}' end;
 end
 $$\;
 create or replace function pgqueue_edit_step(p_limit integer default 1000, p_version text default null) returns bigint
@@ -4266,6 +4294,10 @@ declare
     v_part record;
     v_is_end boolean;
 begin
+    if p_limit is null or p_limit < 1 or octet_length(p_version) > 100 then  -- it would end the edit of somebody else
+        raise exception 'p_limit is %, and p_version has % bytes', p_limit, coalesce(octet_length(p_version), 0)
+            using errcode = 'invalid_parameter_value', hint = 'Pass 1 or more, and a version of up to 100 bytes.';
+    end if;
     select e.* into v_edit from pgqueue_edit e
     where e.finished_at is null and e.stopped_at is null
     order by e.id limit 1
@@ -4293,7 +4325,7 @@ begin
                 select s.p_ids, s.p_last into v_ids, v_last
                 from pgqueue_edit_messages(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
             end if;
-            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids);
+            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids, v_edit.filter);
         end if;
         -- At the end, or where there are too many, they are not tried once more.
         if v_is_end or cardinality(v_edit.locked_ids) > 10000 then

@@ -15,6 +15,10 @@ declare
     v_part record;
     v_is_end boolean;
 begin
+    if p_limit is null or p_limit < 1 or octet_length(p_version) > 100 then  -- it would end the edit of somebody else
+        raise exception 'p_limit is %, and p_version has % bytes', p_limit, coalesce(octet_length(p_version), 0)
+            using errcode = 'invalid_parameter_value', hint = 'Pass 1 or more, and a version of up to 100 bytes.';
+    end if;
     select e.* into v_edit from pgqueue_edit e
     where e.finished_at is null and e.stopped_at is null
     order by e.id limit 1
@@ -42,7 +46,7 @@ begin
                 select s.p_ids, s.p_last into v_ids, v_last
                 from pgqueue_edit_messages(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
             end if;
-            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids);
+            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids, v_edit.filter);
         end if;
         -- At the end, or where there are too many, they are not tried once more.
         if v_is_end or cardinality(v_edit.locked_ids) > 10000 then

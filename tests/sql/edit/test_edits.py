@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
-from tests.support.sessions import NOON, token
+from tests.support.sessions import NOON, eventually, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -160,6 +161,47 @@ def test_a_message_that_stays_locked_is_counted_as_skipped(connect: Connect) -> 
     assert (counts(session, edit), has_finished(session, edit)) == ((0, 0, 0, 1), True)
 
 
+@pytest.mark.parametrize("action", ["cancel", "delete"])
+def test_an_edit_does_not_wait_for_who_lets_only_changes_pass(connect: Connect, action: str) -> None:
+    """As one does who decides an approval."""
+    session = connect()
+    held, _ = session.create(), session.create()
+    other = connect(autocommit=False)
+    other.rows("select from pgqueue_message where id = %s for key share", [held])
+    session.rows("set lock_timeout = '1ms'")
+    edit = ask(session, action)
+    work(session)
+    assert (counts(session, edit), has_finished(session, edit)) == ((1, 0, 0, 1), True)
+    assert [message.id for message in session.messages()] == [held]
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_a_message_that_has_changed_since_it_was_found_must_match_again(connect: Connect, is_far: bool) -> None:
+    session, other = connect(), connect(autocommit=False)
+    moved, begun = session.create(queue="bulk"), session.create(queue="bulk", priority=9)
+    if is_far:
+        session.rows("update pgqueue_message set id = %s where id = %s", [begun + 10**9, begun])
+        begun += 10**9
+    other.rows("update pgqueue_message set queue = 'mail' where id = %s", [moved])
+    assert other.take().id == begun
+    edit = ask(session, "cancel", {"queue": "bulk", "status": "ready"})
+    assert session.value("pgqueue_edit_step") == edit
+    other.commit()
+    work(session)
+    assert (counts(session, edit), has_finished(session, edit)) == ((0, 0, 0, 0), True)
+    assert [message.cancel_requested_at for message in session.messages()] == [None, None]
+
+
+@pytest.mark.parametrize("step", [{"limit": -1}, {"limit": 0}, {"limit": None}, {"limit": 1, "version": "v" * 101}])
+def test_a_step_that_cannot_be_ends_nobodys_edit(connect: Connect, step: dict[str, Any]) -> None:
+    session = connect()
+    edit = ask(session, "enqueue_again")
+    with pytest.raises(psycopg.errors.InvalidParameterValue):
+        session.value("pgqueue_edit_step", **step)
+    work(session)
+    assert has_finished(session, edit)
+
+
 def test_an_error_that_will_come_again_ends_the_edit_with_its_reason(session: Session) -> None:
     session.create(channel="acme")
     session.value("pgqueue_message_fail", **token(session.take()), error={"class": "E"})
@@ -181,6 +223,28 @@ def test_an_edit_does_not_mean_what_comes_after_it(session: Session) -> None:
     later = session.create()
     work(session)
     assert [message.id for message in session.messages()] == [later]
+
+
+def test_an_edit_that_stands_means_what_has_come_since_when_it_is_asked_for_again(session: Session) -> None:
+    session.create()
+    edit = ask(session, "cancel")
+    session.value("pgqueue_edit_stop", id=edit)
+    session.create()
+    assert ask(session, "cancel") == edit
+    work(session)
+    assert (counts(session, edit), session.messages()) == ((2, 0, 0, 0), [])
+
+
+def test_an_edit_that_ends_while_it_is_asked_for_again_is_begun_anew(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    edit = ask(session, "cancel")
+    other.rows("select from pgqueue_edit where id = %s for update", [edit])
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(ask, session, "cancel")
+        eventually(lambda: other.waits_for_a_lock(session))
+        other.rows("update pgqueue_edit set finished_at = now() where id = %s", [edit])
+        other.commit()
+        assert again.result() > edit
 
 
 def test_a_second_click_asks_for_nothing_more(session: Session) -> None:
