@@ -17,7 +17,7 @@ drop function if exists pgqueue_staged_enqueue(text, bigint, uuid, uuid[], bigin
 
 -- Of today.
 drop function if exists pgqueue_edit_step(integer, text);
-drop function if exists pgqueue_edit_change(text, jsonb, bigint[]);
+drop function if exists pgqueue_edit_change(text, jsonb, bigint[], jsonb);
 drop function if exists pgqueue_edit_resume(bigint);
 drop function if exists pgqueue_edit_stop(bigint, text);
 drop function if exists pgqueue_edit_ask(text, jsonb, jsonb, text);
