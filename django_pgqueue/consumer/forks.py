@@ -118,10 +118,18 @@ def leave(error: BaseException | None = None) -> NoReturn:
             code = _exit_code(error)
         elif error is not None:
             traceback.print_exception(error)
+    flush_streams()
+    os._exit(code)
+
+
+def flush_streams() -> None:
+    """Writes what is buffered, so that no forked process writes it a second time.
+
+    Where it cannot be written, because the disk of the log is full or nobody reads it any more, all else goes on.
+    """
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BaseException):
             stream.flush()
-    os._exit(code)
 
 
 def _exit_code(error: SystemExit) -> int:

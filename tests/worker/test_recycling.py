@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import re
 import signal
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +17,7 @@ from django_pgqueue.models import Attempt
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
 from django_pgqueue.worker.supervise.supervisor import MAX_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
+from tests.support.processes import QWorker
 from tests.support.site import slow
 from tests.support.waiting import wait_until
 from tests.support.watching import at_rest, ended, started, statuses
@@ -147,3 +151,34 @@ def test_the_restart_delay_is_bounded_and_reset_after_a_stable_time(caplog: pyte
     with caplog.at_level(logging.CRITICAL, "django_pgqueue.worker"):
         assert [wait_after(0) for _ in range(8)] == [0, 2, 4, 8, 16, MAX_RESTART_SECONDS, 30, 30]
         assert [wait_after(STABLE_SECONDS + 1), wait_after(0)] == [0, 2]
+
+
+def test_a_worker_goes_on_when_its_log_cannot_be_written(environment: dict[str, str]) -> None:
+    """Its disk is full, or nobody reads it any more."""
+    arguments = ("--max-jobs", "1", "--threads", "1", "--health-port", "0")
+    buffered = {**environment, "PYTHONUNBUFFERED": ""}
+    worker = QWorker(arguments, environment=buffered, output=Path("/dev/full"))
+    try:
+        found = pids([slow.whoami.enqueue() for _ in range(3)])
+        assert len(set(found)) == 3
+        worker.send(signal.SIGTERM)
+        wait_until(lambda: worker.process.poll() is not None, "the worker ends")
+        assert worker.process.wait() == 120, "Python's own, where the last lines of a program cannot be written"
+    finally:
+        worker.kill()
+
+
+def test_a_process_that_cannot_be_forked_is_started_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The limit of processes is not the same for root: the error of the fork stands in for it."""
+
+    def fail() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    supervisor = Supervisor(WorkerSettings(processes=2))
+    monkeypatch.setattr(os, "fork", fail)
+    supervisor._start_missing()
+    assert [place.process for place in supervisor.places] == [None, None]
+    assert 0 < supervisor._seconds_until_start() <= 1
+    assert caplog.text.count("no process can be started: ") == 2

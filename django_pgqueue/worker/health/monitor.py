@@ -6,11 +6,11 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 import traceback
 from typing import TYPE_CHECKING
 
+from django_pgqueue.consumer.forks import flush_streams
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.health.server import Sites, serve
 from django_pgqueue.worker.health.shared_state import SharedState
@@ -59,10 +59,14 @@ class Monitor:
             self._fork()
 
     def _fork(self) -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         supervisor = os.getpid()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError as error:
+            logger.error("the process that serves metrics and health cannot be started: %s", error)  # noqa: TRY400
+            self.start_at = time.monotonic() + RESTART_SECONDS
+            return
         if self.pid == 0:
             try:
                 os._exit(serve(self.sockets, Sites(self.board, self.settings, self.exposed), supervisor=supervisor))

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_pgqueue.consumer.errors import CONNECTION_ERRORS
-from django_pgqueue.consumer.forks import end_children, guarded
+from django_pgqueue.consumer.forks import end_children, flush_streams, guarded
 from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.worker.health.monitor import Monitor
@@ -40,6 +39,7 @@ STABLE_SECONDS = 10.0
 MAX_RESTART_SECONDS = 30.0
 MAX_QUARANTINE = 4
 """At most this many quarantined messages run at a time, each in a process of its own."""
+FORK_AGAIN_SECONDS = 1.0
 KILL_SECONDS = 5.0
 """A process that is still there this long after its grace hangs in a call that does not end: it is killed."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -152,7 +152,12 @@ class Supervisor:
                     seat = None
                     if self.monitor is not None and place not in self.quarantine:
                         seat = self.monitor.free_seat()
-                    place.process = self._fork(place, seat, now)
+                    try:
+                        place.process = self._fork(place, seat, now)
+                    except OSError as error:  # no memory, or too many processes: the others go on
+                        logger.error("no process can be started: %s", error)  # noqa: TRY400
+                        place.start_at = now + FORK_AGAIN_SECONDS
+                        continue
                     if self.monitor is not None and seat is not None:
                         self.monitor.began(seat, place.process.pid)
 
@@ -162,19 +167,26 @@ class Supervisor:
                 self.monitor.turned(stopping=bool(self.stops_asked))
 
     def _fork(self, place: ProcessPlace, seat: int | None, now: float) -> Process:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         supervisor = os.getpid()
         settings = self.settings.of_quarantine if place in self.quarantine else self.settings
         marks = Marks(settings.threads)
         pid = os.fork()
         if pid == 0:
-            reporter = None if self.monitor is None or seat is None else self.monitor.reporter(seat)
-            os._exit(
-                work(
-                    settings, supervisor, reporter=reporter, retirement=place.retirement, marks=marks, died=self.deaths
+            try:
+                reporter = None if self.monitor is None or seat is None else self.monitor.reporter(seat)
+                os._exit(
+                    work(
+                        settings,
+                        supervisor,
+                        reporter=reporter,
+                        retirement=place.retirement,
+                        marks=marks,
+                        died=self.deaths,
+                    )
                 )
-            )
+            finally:  # never back into the supervisor's code
+                os._exit(70)
         return Process(pid, now, seat, marks)
 
     def _look_after_processes(self) -> None:
@@ -341,8 +353,7 @@ def work(
     finally:
         end_children()
         exit_handlers.run()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
 
 
 def pipe() -> tuple[int, int]:
