@@ -5525,6 +5525,10 @@ begin
             using errcode = 'invalid_parameter_value', hint = 'Choose one that it has come to (pgqueue_step).';
     end if;
     select e.id into v_id from pgqueue_attempt_enqueue(array[v_attempt_id], p_version) as e (id);
+    if v_id is null then
+        raise exception 'the channel of message % is full, or was released', p_message_id
+            using errcode = 'invalid_parameter_value', hint = 'Try again later, or set another limit (pgqueue_channel_set).';
+    end if;
     update pgqueue_message m
     set attempt = 1, max_attempts = m.max_attempts + case when m.max_attempts < 2000000000 then 1 else 0 end,
         headers = m.headers || jsonb_build_object('enqueued_from_step', p_step)

@@ -111,6 +111,20 @@ def test_a_message_that_cannot_run_again_is_told(session: Session, ends: bool, e
         session.value("pgqueue_step_enqueue", message_id=held.id, step="four")
 
 
+@pytest.mark.parametrize("step", ["one", "two"])
+def test_a_message_whose_channel_is_full_cannot_run_again(connect: Connect, step: str) -> None:
+    session = connect()
+    session.create(task="t", channel="acme")
+    held = session.take(tasks=True)
+    for name in ("one", "two"):
+        session.value("pgqueue_step_record", **token(held), name=name)
+    session.value("pgqueue_message_fail", **token(held))
+    session.call("pgqueue_channel_set", name="acme", max_size=0)
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match="is full, or was released"):
+        session.value("pgqueue_step_enqueue", message_id=held.id, step=step)
+    assert session.messages() == []
+
+
 # pgqueue_step_maintain: retention drops days, and nothing of a message that is in the queue
 # pgqueue_step_partition: a day
 
