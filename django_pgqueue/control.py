@@ -15,8 +15,6 @@ from psycopg.errors import InvalidParameterValue
 from django_pgqueue import functions
 from django_pgqueue.backend import schedules
 from django_pgqueue.backend.lookup import database_of, version_of
-from django_pgqueue.backend.pgqueue import PgQueueBackend
-from django_pgqueue.compat import task_backends
 from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMessage, InvalidSchedule, InvalidStep
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
@@ -57,7 +55,7 @@ def run_from_step(result: AnyTaskResult | str | int, step: str, *, database: str
     """Enqueues a durable task that has ended again, from one of its steps on, and returns the id of the new message.
 
     The new message keeps what was recorded before that step was first tried, and its children.  It has another
-    ``context.key``.  Raises InvalidStep if the message has not ended, or has no such step.
+    ``context.key``.  Raises InvalidStep if the message has not ended, has no such step, or if its channel is full.
 
     >>> run_from_step(result, "charge")  # doctest: +SKIP
     18
@@ -288,7 +286,4 @@ def _unknown(name: str) -> InvalidSchedule:
 
 
 def _connection(database: str | None, result: AnyTaskResult | str | int | None = None) -> Any:
-    if database is None and result is not None and not isinstance(result, (str, int)):
-        backend = task_backends[result.backend]
-        database = backend.settings.database if isinstance(backend, PgQueueBackend) else None
-    return connections[database_of(database)]
+    return connections[database_of(database, result)]

@@ -47,13 +47,17 @@ def default_database() -> str:
     return backend.settings.database if backend else DEFAULT_DB_ALIAS
 
 
-def database_of(given: str | None) -> str:
-    """Returns the database of a call: the given one, else that of the default backend, else the only one.
+def database_of(given: str | None, result: Any = None) -> str:
+    """Returns the database of a call: the given one, else that of the backend of ``result``, if this is a task's
+    result; else that of the default backend, else the only one.
 
     Without backends of this package, it is the database to which the project's routers send the models.
     """
     from django_pgqueue.models.tables import Message  # noqa: PLC0415 -- routers are made before the apps are ready
 
+    if given is None and isinstance(alias := getattr(result, "backend", None), str):
+        backend = task_backends[alias]
+        given = backend.settings.database if isinstance(backend, PgQueueBackend) else None
     if given is not None:
         return given
     backends, known = pgqueue_backends(), databases()

@@ -44,7 +44,7 @@ def decide(
     Returns "decided"; or, with nothing changed: "already", if there is a decision; "ended", if the job has ended or was
     asked to stop; "unknown", if it has not asked for this approval.  Raises PermissionDenied for a user without the
     permission that the approval asks for, and InvalidMessage for a comment of more than 10,000 bytes, or one that
-    PostgreSQL cannot store.
+    PostgreSQL cannot store.  ``database``: by default that of the result.
 
     >>> decide(result, "ship-abroad", approved=True, user=request.user)  # doctest: +SKIP
     """
@@ -59,7 +59,7 @@ def decide(
             "NUL and lone surrogates."
         )
         raise InvalidMessage(words)
-    connection = connections[database_of(database)]
+    connection = connections[database_of(database, message)]
     if not user.has_perm(functions.approval_permission(connection, message_id, name) or RUN):
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."
         raise PermissionDenied(words)

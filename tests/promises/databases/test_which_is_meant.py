@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.utils import timezone
 
 from django_pgqueue import control
+from django_pgqueue.durable import decide
 from django_pgqueue.exceptions import PgQueueError
-from django_pgqueue.models import Attempt, Message, QueueState
+from django_pgqueue.models import Approval, Attempt, Message, QueueState
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.testing import clock
+from tests.durable.tasks import asks
 from tests.promises.databases.conftest import BACKEND
 
 if TYPE_CHECKING:
@@ -88,3 +91,21 @@ def test_an_explicit_database_is_used(settings: Settings) -> None:
     settings.TASKS = {"default": IN_JOBS}
     Queue("mail", "default").send("tea")
     assert Message.objects.using("default").count() == 1
+
+
+class Ada:
+    def has_perm(self, perm: str, obj: Any = None) -> bool:  # noqa: ARG002 -- as Django's users have it
+        return True
+
+    def get_username(self) -> str:
+        return "ada"
+
+
+def test_a_result_names_its_own_database(settings: Settings) -> None:
+    settings.TASKS = {"default": IN_DEFAULT, "there": IN_JOBS}
+    result = asks.using(backend="there").enqueue()
+    for database in ("default", "jobs"):
+        Approval.objects.using(database).create(message_id=result.id, name="ship-abroad", asked_at=timezone.now())
+    assert decide(result, "ship-abroad", approved=True, user=Ada()) == "decided"
+    assert [Approval.objects.using(one).get().decided_by for one in ("default", "jobs")] == [None, "ada"]
+    assert control.cancel(result) == "cancelled"
