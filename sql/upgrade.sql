@@ -609,7 +609,11 @@ begin
         set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
             in_line = m.alone_at is null and v_dequeue_at <= v_now,
             alone_at = case when m.alone_at is not null then v_dequeue_at end, parked_at = null, after_ids = null, after_policy = null,
-            check_at = null, checks = null, awaited_id = null
+            check_at = null, checks = null, awaited_id = null,
+            -- What it has waited for may have come: retention keeps that for a message that is suspended no more.
+            suspended_attempt = case when m.suspended_attempt is null or m.awaited_event is not null
+                                          or not m.in_line and m.parked_at is null
+                                     then m.suspended_attempt else 0 end
         where m.id = any (p_ids) and m.worker is null and (p_break_dependencies or m.after_ids is null)
         returning m.id, m.queue
     loop
@@ -4994,7 +4998,7 @@ as $$
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
 -- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
 -- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
--- its queue may have been paused ever since.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
+-- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
 -- One worker does this at a time; the others return 0.
 declare
@@ -5063,7 +5067,7 @@ begin
                                    else coalesce(s.result #>> '{}', s.name) end
                 from pgqueue_message m
                 join pgqueue_step s on s.message_id = m.id
-                where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line)
+                where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line or m.parked_at is not null)
                   and s.status = 'waiting' and s.kind in ('event', 'approval')
                   and not exists (
                     select from pgqueue_step d where d.message_id = m.id and d.name = s.name and d.status = 'done'));
@@ -5779,6 +5783,13 @@ declare
     v_stays boolean := false;  -- it has not ended, and who ends it will see the waiting messages
     v_timeout text := current_setting('lock_timeout');
 begin
+    if p_message.attempt <> coalesce(p_message.suspended_attempt, p_message.attempt) or p_message.parked_at is not null then
+        -- Its time-out came first: it has begun since then, and waits for nobody.
+        update pgqueue_message m
+        set after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
+        where m.id = p_message.id;
+        return false;
+    end if;
     if p_message.awaited_id is not null then
         if exists (select from pgqueue_message d where d.id = p_message.awaited_id) then
             if p_clean then

@@ -26,7 +26,11 @@ begin
         set dequeue_at = case when m.alone_at is null then v_dequeue_at else 9223372036854775807 end,
             in_line = m.alone_at is null and v_dequeue_at <= v_now,
             alone_at = case when m.alone_at is not null then v_dequeue_at end, parked_at = null, after_ids = null, after_policy = null,
-            check_at = null, checks = null, awaited_id = null
+            check_at = null, checks = null, awaited_id = null,
+            -- What it has waited for may have come: retention keeps that for a message that is suspended no more.
+            suspended_attempt = case when m.suspended_attempt is null or m.awaited_event is not null
+                                          or not m.in_line and m.parked_at is null
+                                     then m.suspended_attempt else 0 end
         where m.id = any (p_ids) and m.worker is null and (p_break_dependencies or m.after_ids is null)
         returning m.id, m.queue
     loop

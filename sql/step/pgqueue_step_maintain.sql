@@ -14,7 +14,7 @@ as $$
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
 -- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
 -- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
--- its queue may have been paused ever since.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
+-- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
 -- One worker does this at a time; the others return 0.
 declare
@@ -83,7 +83,7 @@ begin
                                    else coalesce(s.result #>> '{}', s.name) end
                 from pgqueue_message m
                 join pgqueue_step s on s.message_id = m.id
-                where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line)
+                where m.suspended_attempt is not null and (m.attempt <> m.suspended_attempt or m.in_line or m.parked_at is not null)
                   and s.status = 'waiting' and s.kind in ('event', 'approval')
                   and not exists (
                     select from pgqueue_step d where d.message_id = m.id and d.name = s.name and d.status = 'done'));

@@ -24,7 +24,7 @@
 -- version is that of the deploy that enqueued it, where its settings name one: while workers of that version or of a
 -- later one live, earlier ones park it, too, and then unknown_since is null.
 -- A durable task that waits is suspended: it holds no lock.  suspended_attempt is the attempt that ended like this: while
--- attempt is the same and the message is not locked, it is suspended.  dequeue_at is the end of its sleep, or its
+-- attempt is the same and the message is not locked, it is suspended.  0: it was ready again, and then put off.  dequeue_at is the end of its sleep, or its
 -- time-out, or out of reach.  awaited_event is the event that it waits for (pgqueue_message_suspend).
 -- in_line: the message is in the line of its queue and priority.  A scheduled message comes into line when it is due
 -- and a dequeue has seen that.  A message that is in line too early does no harm: a dequeue that meets it takes it out.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, token
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -220,6 +220,24 @@ def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session,
     while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
         pass
     assert session.column("select name from pgqueue_event") == []
+
+
+@pytest.mark.parametrize("how", ["postponed", "parked"])
+def test_retention_keeps_an_event_whose_waiter_was_ready_and_then_put_off(in_2023: Session, how: str) -> None:
+    session = in_2023
+    waiting = session.create(task="t")
+    session.value("pgqueue_message_suspend", **token(session.take(tasks=True)), kind="event", event="paid")
+    session.value("pgqueue_event_emit", name="paid")
+    session.value("pgqueue_message_settle")
+    if how == "postponed":
+        assert session.ids("pgqueue_message_reschedule", ids=[waiting], dequeue_at=NOON + 30 * DAY_MS) == [waiting]
+    else:
+        held = session.take(tasks=True)
+        session.ids("pgqueue_message_park", **tokens([held]), reasons=["no such task"])
+    session.set_clock(NOON + 5 * DAY_MS)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    assert session.column("select name from pgqueue_event") == ["paid"]
 
 
 def test_what_nobody_can_decide_any_more_is_deleted_at_once(in_2023: Session) -> None:
