@@ -25,6 +25,13 @@ declare
     v_stays boolean := false;  -- it has not ended, and who ends it will see the waiting messages
     v_timeout text := current_setting('lock_timeout');
 begin
+    if p_message.attempt <> coalesce(p_message.suspended_attempt, p_message.attempt) or p_message.parked_at is not null then
+        -- Its time-out came first: it has begun since then, and waits for nobody.
+        update pgqueue_message m
+        set after_ids = null, after_policy = null, check_at = null, checks = null, awaited_id = null
+        where m.id = p_message.id;
+        return false;
+    end if;
     if p_message.awaited_id is not null then
         if exists (select from pgqueue_message d where d.id = p_message.awaited_id) then
             if p_clean then

@@ -9,7 +9,7 @@ import pytest
 from tests.sql.message.test_pgqueue_message_create_after import create_after
 from tests.sql.message.test_pgqueue_message_settle import confirm
 from tests.support.cost import cost
-from tests.support.sessions import token, tokens
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -69,3 +69,24 @@ def test_a_look_hides_the_awaited_message_from_no_claim(connect: Connect, channe
     assert busy.value("pgqueue_message_settle") == 0
     assert session.take().id == first
     busy.commit()
+
+
+@pytest.mark.parametrize("ends", ["pgqueue_message_defer", "pgqueue_message_lose"])
+def test_a_message_whose_time_out_came_first_waits_for_nobody(connect: Connect, ends: str) -> None:
+    """What another one does later changes neither the time of its retry nor its quarantine."""
+    session = connect()
+    child, parent = session.create(priority=-1), session.create(task="t")
+    held = session.take(tasks=True)
+    assert session.value("pgqueue_message_suspend", **token(held), until=0, after_ids=[child]) == "suspended"
+    confirm(session)
+    held = session.take(tasks=True)
+    if ends == "pgqueue_message_defer":
+        session.value(ends, **token(held), dequeue_at=NOON * 2, error={"class": "E"})
+    else:
+        session.rows("select pgqueue_message_lose(m, 'it died', true) from pgqueue_message m where id = %s", [parent])
+    before = session.message(parent)
+    session.value("pgqueue_message_complete", **token(session.take()))
+    assert session.value("pgqueue_message_settle") == 0
+    after = session.message(parent)
+    assert (after.dequeue_at, after.in_line, after.alone_at) == (before.dequeue_at, False, before.alone_at)
+    assert (after.after_ids, after.awaited_id) == (None, None)
