@@ -159,7 +159,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
     def _sleep(self, name: str, wait: Wait) -> None:
         if self.steps.begin(name):
             return
-        until = self.steps.until(name)
+        until = self.steps.until(name, "sleep")
         if until is None:
             raise self.steps.suspended(wait)
         if not self.steps.is_over(until):
@@ -195,11 +195,11 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         if payload is not None:
             self.steps.record(name, payload, kind=wait.kind)
             return content.read(payload, f"the payload of the event {event!r}")
-        until = self.steps.until(name)
+        until = self.steps.until(name, wait.kind)
         if until is not None and self.steps.is_over(until):
             self.steps.record(name, "null", kind=wait.kind)
             return None
-        if self.steps.waits(name):  # the time-out counts from the first wait on
+        if self.steps.waits(name, wait.kind):  # the time-out counts from the first wait on
             wait = Wait(name=name, kind=wait.kind, event=event, until=until)
         raise self.steps.suspended(wait)
 

@@ -113,13 +113,13 @@ class Steps:
             return None
         return began.attempt
 
-    def waits(self, name: str) -> bool:
+    def waits(self, name: str, kind: str) -> bool:
         """Whether an earlier attempt has been suspended by this step."""
-        return "waiting" in self._of(name)
+        return _key("waiting", kind) in self._of(name)
 
-    def until(self, name: str) -> int | None:
+    def until(self, name: str, kind: str) -> int | None:
         """Returns when the wait of this step ends (epoch ms), if an earlier attempt has begun to wait."""
-        record = self._of(name).get("waiting")
+        record = self._of(name).get(_key("waiting", kind))
         return None if record is None else record.until
 
     def is_over(self, until: int) -> bool:
@@ -130,7 +130,7 @@ class Steps:
         if self._earlier is None:
             self._earlier = {}
             for record in functions.step_load(self.connection, self.message):
-                self._earlier.setdefault(record.name, {})[record.status] = record
+                self._earlier.setdefault(record.name, {})[_key(record.status, record.kind)] = record
         return self._earlier.get(name, {})
 
     # What this attempt does
@@ -326,3 +326,8 @@ class Steps:
         finally:
             inside.reset(token)
             in_atomic.reset(atomic)
+
+
+def _key(status: str, kind: str) -> str:
+    """Of waits, each kind has its own: after a deploy, another kind of wait may have the name of an earlier one."""
+    return f"{status} {kind}" if status == "waiting" else status

@@ -112,7 +112,7 @@ begin
         where not exists (
             select from pgqueue_step s
             where s.message_id = p_id and s.recorded_at >= v_message.created_at - interval '1 day'
-              and s.name = p_name and s.status = 'waiting');
+              and s.name = p_name and s.status = 'waiting' and s.kind = p_kind);
         if p_kind = 'approval' then
             insert into pgqueue_approval (message_id, name, asked_at, permission, details)
             values (p_id, p_name, v_clock, p_permission, p_details)

@@ -56,6 +56,27 @@ def test_run_now_does_not_shorten_a_sleep() -> None:
         assert Step.objects.filter(status="waiting").count() == 1
 
 
+@pytest.mark.parametrize("names", [("event", "sleep"), ("sleep", "event")])
+def test_a_wait_that_is_of_another_kind_after_a_deploy_begins_anew(names: tuple[str, str]) -> None:
+    waits: dict[str, Any] = {
+        "event": lambda context: context.wait_for_event("paid", None if names[0] == "event" else tasks.HOUR * 3),
+        "sleep": lambda context: context.sleep("paid", tasks.HOUR),
+    }
+    with clock(NOON) as now:
+        tasks.CODE["code"] = waits[names[0]]
+        tasks.run_code.enqueue("code")
+        drain()
+        tasks.CODE["code"] = waits[names[1]]
+        now.advance(tasks.HOUR * 2)
+        Message.objects.update(dequeue_at=now.at, in_line=True)
+        drain()
+        hours = {"event": 3, "sleep": 1}[names[1]]
+        assert Message.objects.get().dequeue_at == now.at + tasks.HOUR * hours
+        now.advance(tasks.HOUR * hours)
+        drain()
+    assert Attempt.objects.get(final=True).status == "succeeded"
+
+
 def test_drain_runs_through_sleeps_and_time_outs_with_the_clock() -> None:
     with clock(NOON) as now:
         begun = now.at
