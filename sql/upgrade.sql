@@ -4214,10 +4214,10 @@ begin
     v_found := v_held;
     if p_filter is not null then
         -- A message may have begun, or come to another queue, since it was found.  Where most ids of the range are these,
-        -- one look at the range is cheaper than one at each.
+        -- one look at the range is cheaper than one at each; but nobody reads the contents of others meanwhile.
         v_first := v_held[1];
         v_last := v_held[cardinality(v_held)];
-        if v_last - v_first < 10 * cardinality(v_held) then
+        if v_last - v_first < 10 * cardinality(v_held) and not p_filter ?| array['argument', 'error_group'] then
             v_found := array(
                 select h.id from unnest(v_held) as h (id)
                 intersect
@@ -4329,7 +4329,11 @@ begin
                 select s.p_ids, s.p_last into v_ids, v_last
                 from pgqueue_edit_messages(v_edit.filter, v_edit.position, v_edit.last_id, p_limit) as s;
             end if;
-            select * into v_part from pgqueue_edit_change(v_edit.action, v_edit.parameters, v_ids, v_edit.filter);
+            -- A moment ago they had this argument and this error: to look at it again would take long, with all of them
+            -- locked.  Since somebody else held them, they may have another one.
+            select * into v_part from pgqueue_edit_change(
+                v_edit.action, v_edit.parameters, v_ids,
+                case when v_is_end then v_edit.filter else v_edit.filter - array['argument', 'error_group'] end);
         end if;
         -- At the end, or where there are too many, they are not tried once more.
         if v_is_end or cardinality(v_edit.locked_ids) > 10000 then

@@ -37,10 +37,10 @@ begin
     v_found := v_held;
     if p_filter is not null then
         -- A message may have begun, or come to another queue, since it was found.  Where most ids of the range are these,
-        -- one look at the range is cheaper than one at each.
+        -- one look at the range is cheaper than one at each; but nobody reads the contents of others meanwhile.
         v_first := v_held[1];
         v_last := v_held[cardinality(v_held)];
-        if v_last - v_first < 10 * cardinality(v_held) then
+        if v_last - v_first < 10 * cardinality(v_held) and not p_filter ?| array['argument', 'error_group'] then
             v_found := array(
                 select h.id from unnest(v_held) as h (id)
                 intersect

@@ -192,6 +192,21 @@ def test_a_message_that_has_changed_since_it_was_found_must_match_again(connect:
     assert [message.cancel_requested_at for message in session.messages()] == [None, None]
 
 
+def test_a_message_that_got_other_arguments_while_it_was_locked_is_left_alone(connect: Connect) -> None:
+    session, other = connect(), connect(autocommit=False)
+    unique = {"unique_key": "k", "on_conflict": "replace"}
+    other.call("pgqueue_message_create_unique", content={"n": 7}, **unique)
+    other.commit()
+    other.call("pgqueue_message_create_unique", content={"n": 8}, **unique)
+    session.create({"n": 7})
+    edit = ask(session, "cancel", {"argument": 7})
+    assert session.value("pgqueue_edit_step") == edit
+    other.commit()
+    work(session)
+    assert (counts(session, edit), has_finished(session, edit)) == ((1, 0, 0, 0), True)
+    assert [message.content for message in session.messages()] == [{"n": 8}]
+
+
 @pytest.mark.parametrize("step", [{"limit": -1}, {"limit": 0}, {"limit": None}, {"limit": 1, "version": "v" * 101}])
 def test_a_step_that_cannot_be_ends_nobodys_edit(connect: Connect, step: dict[str, Any]) -> None:
     session = connect()
