@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from django.db import Error, OperationalError
+from psycopg.pq import TransactionStatus
 
 from django_pgqueue import functions
 
@@ -35,6 +36,8 @@ class StepRecorder:
 
     def record(self, connection: Any, step: NewStep) -> bool:
         """Returns whether the step was recorded.  False: record it alone, which says why."""
+        if not _commits_at_once(connection):
+            return False
         entry = _Entry(step)
         with self._lock:
             self._waiting.append(entry)
@@ -102,6 +105,13 @@ class _Entry:
         self.turn = threading.Lock()
         """Held until the step was recorded, or its thread leads."""
         self.turn.acquire()
+
+
+def _commits_at_once(connection: Any) -> bool:
+    """Whether no transaction is open, whoever has begun it: a rollback would take the steps of other jobs along."""
+    return (
+        bool(connection.get_autocommit()) and connection.connection.pgconn.transaction_status == TransactionStatus.IDLE
+    )
 
 
 @cache

@@ -198,10 +198,9 @@ class Steps:
     ) -> None:
         """Records a step in a transaction of its own, which it shares with steps of other jobs of this process."""
         message = self.message
-        if not self.connection.in_atomic_block:
-            step = NewStep(message.id, message.attempt, message.worker, name, result, "step", status, started_at)
-            if recorder.of(self.database).record(self.connection, step):
-                return
+        step = NewStep(message.id, message.attempt, message.worker, name, result, "step", status, started_at)
+        if recorder.of(self.database).record(self.connection, step):
+            return
         self.record(name, result, kind="step", status=status, started_at=started_at)
 
     def record(

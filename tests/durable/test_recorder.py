@@ -142,6 +142,21 @@ def test_a_connection_that_breaks_is_the_error_of_its_own_job(
     assert recorded() == {one.message_id for one in held[1:]}
 
 
+@pytest.mark.parametrize("how", ["by hand", "without autocommit"])
+def test_a_transaction_that_a_step_has_left_open_takes_no_step_of_others(
+    held: list[NewStep], recorder: StepRecorder, how: str
+) -> None:
+    if how == "by hand":
+        connection.cursor().execute("begin")
+    else:
+        connection.set_autocommit(False)
+    try:
+        assert recorder.record(connection, held[0]) is False
+    finally:
+        connection.close()
+    assert recorder.record(connection, held[0]) is True
+
+
 def test_more_than_one_statement_may_hold_are_recorded_by_several(
     held: list[NewStep], closed: psycopg.Connection, record: Callable[[list[NewStep]], list[Future[bool]]],
     monkeypatch: pytest.MonkeyPatch,
