@@ -328,5 +328,5 @@ class Steps:
 
 
 def _key(status: str, kind: str) -> str:
-    """Of waits, each kind has its own: after a deploy, another kind of wait may have the name of an earlier one."""
+    """Each kind of wait has records of its own: after a deploy, one may have the name of an earlier one."""
     return f"{status} {kind}" if status == "waiting" else status
