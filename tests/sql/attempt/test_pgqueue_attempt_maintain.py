@@ -116,6 +116,32 @@ def test_a_day_of_many_attempts_moves_alone(session: Session) -> None:
     assert session.one("select count(*) from pgqueue_attempt_default") == 0
 
 
+def test_a_sequence_that_was_set_back_goes_past_all_known_ids(session: Session) -> None:
+    """Tools set each sequence to the largest id of its table, and finished messages are in another one."""
+    session.set_clock(NOON)
+    ended = end_one(session, NOON)
+    attempt_id = session.one("select max(id) from pgqueue_attempt")
+    session.rows("""
+        insert into pgqueue_attempt
+            (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+        values (9223372036854775807, 0, pgqueue_clock(), pgqueue_clock(), 1, 0, true, 'succeeded', 'by hand')
+    """)
+    before = {name: last_value(session, name) for name in ("pgqueue_message_id_seq", "pgqueue_attempt_id_seq")}
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    assert before == {name: last_value(session, name) for name in before}, "nothing is wrong with them"
+    for name in before:
+        session.rows(f"select setval('{name}', 1, false)")
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    assert last_value(session, "pgqueue_message_id_seq") == ended + 1000
+    assert last_value(session, "pgqueue_attempt_id_seq") >= attempt_id + 1000
+    assert session.create() == ended + 1001
+
+
+def last_value(session: Session, sequence: str) -> int:
+    value: int = session.one(f"select last_value from {sequence}")
+    return value
+
+
 def test_only_one_session_maintains_and_others_skip(connect: Connect) -> None:
     working, passing = connect(autocommit=False), connect()
     for session in (working, passing):
