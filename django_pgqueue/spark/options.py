@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.messages import DeclaredTask
 
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
+REMOVED = "pushFilters"
 
 
 def text(value: str) -> str:
@@ -53,10 +54,6 @@ def one_of(*words: str) -> Callable[[str], str]:
         return value.strip().lower()
 
     return parse
-
-
-def yes_or_no(value: str) -> bool:
-    return one_of("true", "false")(value) == "true"
 
 
 def moment(value: str) -> dt.datetime:
@@ -106,8 +103,6 @@ class PipelineOptions:
     """Read attempts: only those that finished before."""
     where: str | None = option(None, text)
     """Read: a condition in SQL, for PostgreSQL to evaluate."""
-    push_filters: bool = option(default=False, parse=yes_or_no)
-    """Read: let PostgreSQL evaluate Spark's filters.  Only for a DataFrame that is used once: see ``pushing.py``."""
     num_partitions: int | None = option(None, whole(1))
     """Read: the number of tasks.  By default it depends on the amount of data."""
     from_transaction: int | None = option(None, whole(0))
@@ -137,7 +132,7 @@ class PipelineOptions:
             if (found := known.get(key.lower())) is not None:
                 values[found.name] = _parsed(found.name, found.metadata["parse"], value)
             elif key.lower() not in SPARKS_OWN:
-                raise InvalidOption(_unknown(key))
+                raise InvalidOption(_unknown(key, value))
         options = cls(**values)
         try:
             chosen(options.table, options.columns)
@@ -151,12 +146,6 @@ class PipelineOptions:
         texts = [field.name for field in TABLES[self.table].fields if field.dataType == TEXT]
         if strange := [name for name in self.mask if name not in texts]:
             message = f"Option mask: {self.table} has no column of text {strange[0]!r}. It has {', '.join(texts)}."
-            raise InvalidOption(message)
-        if self.mask and self.push_filters:
-            message = (
-                "Options mask and pushFilters cannot be used together: PostgreSQL would compare the values, not their "
-                "masks. Leave pushFilters out."
-            )
             raise InvalidOption(message)
 
     @classmethod
@@ -188,8 +177,14 @@ def _parsed(name: str, parse: Callable[[str], Any], value: str) -> Any:
         raise InvalidOption(message) from None
 
 
-def _unknown(key: str) -> str:
-    """Returns the error text, without the value, which may be a password."""
+def _unknown(key: str, value: str) -> str:
+    """Returns the error text, without the value of a name that nobody knows: it may be a password."""
+    if key.lower() == REMOVED.lower():
+        return (
+            f"Option {REMOVED} is {value!r}, and there is no such option any more: Spark applied the filters of one "
+            "query to the next one on the same DataFrame, which then lacked rows. Leave it out, and write the "
+            """condition in SQL: option("where", "status = 'failed'")."""
+        )
     lowered = {name.lower(): name for name in PipelineOptions.names()}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
     hint = f" Did you mean {lowered[near[0]]}?" if near else ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from psycopg import sql
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from django_pgqueue.spark import database, filters, mask, query, schema as schemas, slices
+from django_pgqueue.spark import database, mask, query, schema as schemas, slices
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.snapshot import Snapshot
@@ -28,7 +28,6 @@ class PgQueueReader(DataSourceReader):
     def __init__(self, options: PipelineOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.pushed: list[Filter] = []
         self.mask_key_id = mask.key_id(mask.key(options)) if options.mask else None
 
     def partitions(self) -> list[Slice]:
@@ -88,9 +87,8 @@ class PgQueueReader(DataSourceReader):
         return [Slice(ranges=ranges, snapshot=snapshot, transactions=(first, end)) for ranges in found]
 
     def _asked(self) -> list[sql.Composable]:
-        """Returns the conditions of the options and of the pushed filters."""
-        whole = schemas.TABLES[self.options.table]
-        asked = [found for one in self.pushed if (found := filters.condition(one, whole)) is not None]
+        """Returns the conditions of the options."""
+        asked: list[sql.Composable] = []
         if self.options.finished_from is not None:
             asked.append(sql.SQL("finished_at >= {}").format(self.options.finished_from))
         if self.options.finished_to is not None:

@@ -31,7 +31,6 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit has started this process."""
 CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",

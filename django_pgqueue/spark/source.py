@@ -59,12 +59,10 @@ class PgQueueDataSource(DataSource):
         return schemas.chosen(options.table, options.columns)
 
     def reader(self, schema: StructType) -> PgQueueReader:
-        from django_pgqueue.spark.pushing import PushingReader  # noqa: PLC0415
         from django_pgqueue.spark.reader import PgQueueReader  # noqa: PLC0415 -- only what a task needs
 
         options = self.checked
-        reader = PushingReader if options.push_filters else PgQueueReader
-        return reader(options, schemas.checked(options.table, schema))
+        return PgQueueReader(options, schemas.checked(options.table, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PgQueueWriter:
         from django_pgqueue.spark.writer import PgQueueWriter  # noqa: PLC0415

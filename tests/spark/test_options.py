@@ -39,7 +39,7 @@ def test_options_travel_to_executors() -> None:
         ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be the result of declared(task, ...)"),
         ({"finishedFrom": "2026-11-01T00:00:00"}, "must be a time with its zone, such as 2026-11-01T00:00:00+00:00"),
         ({"finishedTo": "yesterday"}, "Option finishedTo is 'yesterday', and must be a time with its zone"),
-        ({"pushFilters": "yes"}, "Option pushFilters is 'yes', and must be true or false."),
+        ({"pushfilters": "yes"}, "Option pushFilters is 'yes', and there is no such option any more: Spark applied"),
         ({"startingOffset": "now"}, "Option startingOffset is 'now', and must be earliest or latest."),
     ],
 )

@@ -165,14 +165,6 @@ def kinds(queue: Session) -> None:
     queue.value("pgqueue_message_defer", **token(queue.take()), dequeue_at=0)
 
 
-def test_filters_are_pushed_on_request_and_the_others_stay_with_spark(spark: SparkSession, kinds: None) -> None:
-    pushed = read(spark, pushFilters=True).where("queue like 'm%' and not status = 'deferred' and length(queue) = 4")
-    assert pushed.count() == 2
-    assert "length(queue" in plan(pushed)
-    assert "StartsWith(queue" not in plan(pushed)
-    assert "deferred" not in plan(pushed)
-
-
 def test_one_dataframe_may_be_used_with_several_filters(spark: SparkSession, kinds: None) -> None:
     """With a source that takes filters Spark answers the second with those of the first."""
     frame = read(spark)
@@ -196,10 +188,6 @@ def test_days_outside_the_filter_are_not_read(spark: SparkSession, queue: Sessio
     assert numbers(read(spark, finishedTo="2026-11-01T00:00:00+00:00")) == first
     assert numbers(read(spark, finishedFrom="2026-10-31T23:00:00Z", finishedTo="2026-11-01T00:00:00+02:00")) == []
     assert numbers(read(spark, finishedFrom="2026-11-02T00:00:00+00:00")) == second
-
-
-def plan(frame: DataFrame) -> str:
-    return re.sub(r"#\d+L?", "", frame._jdf.queryExecution().executedPlan().toString())
 
 
 @pytest.mark.parametrize(

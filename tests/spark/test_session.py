@@ -92,7 +92,7 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
 IMPORTS = """
 import sys
 sys.modules["django"] = None  # an import of it is an error
-from django_pgqueue.spark import columns, fetch, pushing, rows, session, source, stream, tasks, writer
+from django_pgqueue.spark import columns, fetch, reader, rows, session, source, stream, tasks, writer
 from django_pgqueue.values import limits
 """
 

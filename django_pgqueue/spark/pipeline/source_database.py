@@ -27,11 +27,13 @@ UNREAD = """
     select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
     from pgqueue_attempt where transaction_id >= %s
 """
-# Every transaction that has written holds a lock on its own id, which any login may see.
+# Every transaction that has written holds a lock on its own id, which any login may see; a prepared one has no session.
+# Replication slots and standbys hold back vacuum, and not the snapshot that the horizon comes from.
 OLDEST = """
     select l.pid, coalesce(nullif(a.application_name, ''), 'without a name'),
            coalesce(a.datname::text, p.database::text),
-           extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared))::double precision, p.gid
+           extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared))::double precision,
+           quote_literal(p.gid), p.owner::text
     from pg_locks l
     left join pg_stat_activity a on a.pid = l.pid
     left join pg_prepared_xacts p on p.transaction = l.transactionid
@@ -102,12 +104,12 @@ class Origin:
         found = self.connection.execute(OLDEST).fetchone() if waiting and waiting[0] else None
         if found is None:
             return None
-        pid, program, where, seconds, prepared = found
+        pid, program, where, seconds, prepared, owner = found
         age = "for an unknown time" if seconds is None else f"for {dt.timedelta(seconds=int(seconds))}"
         if prepared is not None:
             who, remedy = (
-                f"the prepared transaction {prepared!r}",
-                f"Commit it or roll it back: rollback prepared '{prepared}'",
+                f"the prepared transaction {prepared} of {owner}",
+                f"End it there, as {owner} or a superuser: commit prepared {prepared}, or rollback prepared {prepared}",
             )
         else:
             who, remedy = (

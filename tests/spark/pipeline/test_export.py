@@ -248,6 +248,27 @@ def test_what_holds_the_export_back_is_named(
     assert progress.said == []
 
 
+def test_a_prepared_transaction_that_holds_the_export_back_is_named_with_what_ends_it(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, late = connect(), connect()
+    settled(session)
+    late.rows("begin")
+    end_one(late)
+    late.rows("prepare transaction 'it''s forgotten'")
+    end_one(session)
+    progress = Said()
+    assert export(spark, lake, options=options, progress=progress).rows == 0
+    [words] = progress.said
+    owner, database = session.rows("select current_user, current_database()")[0]
+    assert f"the prepared transaction 'it''s forgotten' of {owner} in the database {database}, whose" in words
+    assert re.search(r"has been open for \d", words)
+    assert "commit prepared 'it''s forgotten', or " in words
+    session.rows(words.rpartition(", or ")[2].rstrip("."))
+    settled(session)
+    assert export(spark, lake, options=options).rows == 1
+
+
 class Said:
     """Progress that is remembered."""
 

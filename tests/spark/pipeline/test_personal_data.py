@@ -115,7 +115,6 @@ def test_the_source_reads_masks_and_a_filter_on_them_is_sparks(
         ),
         ({"mask": "content", "maskKeyVariable": "NOWHERE"}, "variable NOWHERE is not set in this process"),
         ({"mask": "content", "maskKeyVariable": "SHORT"}, "variable SHORT has 6 characters in this process"),
-        ({"mask": "content", "pushFilters": "true"}, "Options mask and pushFilters cannot be used together"),
     ],
 )
 def test_what_a_lake_cannot_be_without_is_refused_before_anything_is_written(
