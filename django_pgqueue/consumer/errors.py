@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import psycopg
 from psycopg import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONNECTION_ERRORS = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError)
 """Errors that may be gone on another try, or on another connection.  Not only those that psycopg calls operational: to
@@ -29,6 +34,13 @@ REFUSED_ERRORS = (
 )
 """The values are at fault, so the next try ends the same way."""
 
+CONFLICTS = ("40001", "40P01")
+"""The SQLSTATEs of a serialization failure and of a deadlock: the transaction may well succeed the next time."""
+MAX_RESTARTS = 3
+"""How often the transaction of an atomic task, or of an atomic step, is begun anew within one attempt, after a conflict
+with another one."""
+RESTART_SECONDS = 0.01
+
 
 def is_of_no_use(connection: psycopg.Connection[object], error: Exception) -> bool:
     """Whether ``connection`` has to be opened anew after ``error``.  Instead of a read-only server, the next connection
@@ -49,3 +61,16 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
 def first_line(error: Exception) -> str:
     """Returns the error in a line for logs, without what PostgreSQL adds as detail, context and hint."""
     return str(error).strip().partition("\n")[0][:500] or type(error).__qualname__
+
+
+def is_conflict(exception: BaseException) -> bool:
+    """Whether a conflict with another transaction is the reason of ``exception``."""
+    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in _causes(exception))
+
+
+def _causes(exception: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while exception is not None and id(exception) not in seen:
+        seen.add(id(exception))
+        yield exception
+        exception = exception.__cause__ or exception.__context__

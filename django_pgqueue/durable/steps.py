@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
+import time
 from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, connections, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, is_conflict
 from django_pgqueue.durable import recorder
 from django_pgqueue.durable.children import EnqueuedChild
 from django_pgqueue.durable.suspension import Suspension
@@ -152,13 +155,34 @@ class Steps:
         return await sync_to_async(self._done)(name, value, started_at)
 
     def run_atomically(self, name: str, call: Callable[[], Any]) -> Any:
-        started_at = self.clock()
-        with self._failing(name, "atomic", started_at), transaction.atomic(using=self.database):
+        started_at, restarts = self.clock(), 0
+        with self._failing(name, "atomic", started_at):
+            while True:
+                try:
+                    return self._run_in_a_transaction(name, call, started_at)
+                except Exception as error:
+                    if restarts == MAX_RESTARTS or not is_conflict(error) or self._has_happened(name):
+                        raise
+                restarts += 1
+                logger.warning(
+                    "restarted id=%s task=%s attempt=%s restarts=%s: PostgreSQL rolled the step %r back.",
+                    self.message.id, self.message.task, self.message.attempt, restarts, name,
+                )  # fmt: skip
+                time.sleep(random.uniform(0, RESTART_SECONDS * 2**restarts))  # noqa: S311 -- spreads those that met
+                self.require_open(name)
+
+    def _run_in_a_transaction(self, name: str, call: Callable[[], Any], started_at: dt.datetime) -> Any:
+        with transaction.atomic(using=self.database):
             with self._inside(name, is_atomic=True):
                 value = call()
             normal, text = self._normal(name, value)
             self.record(name, text, kind="atomic", started_at=started_at)
         return normal
+
+    def _has_happened(self, name: str) -> bool:
+        """Whether it is an on_commit() callback of the step that failed."""
+        records = functions.step_load(self.connection, self.message)
+        return any(record.name == name and record.status == "done" for record in records)
 
     def enqueue(self, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EnqueuedChild:
         if inside.get() is not None and not in_atomic.get():

@@ -106,6 +106,38 @@ def test_a_hook_of_an_atomic_step_that_raises_runs_once_and_the_step_is_done() -
     assert set(Step.objects.values_list("name", "status", "attempt")) == {("add", "done", 1), ("add", "failed", 1)}
 
 
+def meet_another_transaction() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("do $$ begin raise exception 'they met' using errcode = '40001'; end $$")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("conflicts", "calls"), [(3, 4), (4, 4)])
+def test_an_atomic_step_begins_anew_after_a_conflict_with_another_transaction(conflicts: int, calls: int) -> None:
+    def add() -> str:
+        tasks.note("add")
+        Group.objects.create(name=f"group {len(tasks.calls)}")
+        if len(tasks.calls) <= conflicts:
+            meet_another_transaction()
+        return "added"
+
+    result = run(lambda context: context.step("add", add, atomic=True))
+    assert len(tasks.calls) == calls
+    assert Group.objects.count() == (conflicts < calls)
+    assert [attempt.status for attempt in Attempt.objects.all()] == ["succeeded" if conflicts < calls else "failed"]
+    assert result.errors == [] or "they met" in result.errors[0].traceback
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_atomic_step_does_not_begin_anew_after_a_conflict_in_a_hook_of_it() -> None:
+    def add() -> str:
+        transaction.on_commit(meet_another_transaction)
+        return tasks.note("add")
+
+    assert "they met" in error_of(lambda context: context.step("add", add, atomic=True))
+    assert tasks.calls == ["add"]
+
+
 def test_a_decorated_function_is_a_step() -> None:
     def code(context: DurableContext) -> Any:
         @context.step("charge")  # type: ignore[untyped-decorator,unused-ignore]

@@ -11,21 +11,18 @@ from django.db import DatabaseError, InterfaceError, InternalError, OperationalE
 
 from django_pgqueue import functions
 from django_pgqueue.backend import results
+from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, is_conflict
 from django_pgqueue.exceptions import AttemptLost, TaskCancelled
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.isolation import first_line, is_conflict, sees_one_snapshot
+from django_pgqueue.worker.run.isolation import first_line, sees_one_snapshot
 from django_pgqueue.worker.run.outcome import Committed, Outcome
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.run.execution import Execution
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-MAX_RESTARTS = 3
-"""How often the transaction of an atomic task is begun anew within one attempt, after a conflict with another one."""
-RESTART_SECONDS = 0.01
 
 CONNECTION_PAUSES = (0.1, 0.3, 1.0, 2.0, None)
 MAX_UNCONNECTED_SECONDS = 60.0

@@ -1,18 +1,12 @@
-"""Isolation levels and conflicts of the transactions of atomic tasks."""
+"""Isolation levels of the transactions of atomic tasks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import IsolationLevel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-CONFLICTS = ("40001", "40P01")
-"""The SQLSTATEs of a serialization failure and of a deadlock: the transaction may well succeed the next time."""
 
 _default_levels: WeakKeyDictionary[psycopg.Connection[Any], str] = WeakKeyDictionary()
 
@@ -31,19 +25,6 @@ def sees_one_snapshot(connection: Any) -> bool:
             [level] = session.execute("show default_transaction_isolation").fetchone()
         _default_levels[session] = level
     return level in ("repeatable read", "serializable")
-
-
-def is_conflict(exception: BaseException) -> bool:
-    """Whether a conflict with another transaction is the reason of ``exception``."""
-    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in _causes(exception))
-
-
-def _causes(exception: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while exception is not None and id(exception) not in seen:
-        seen.add(id(exception))
-        yield exception
-        exception = exception.__cause__ or exception.__context__
 
 
 def first_line(exception: BaseException) -> str:
