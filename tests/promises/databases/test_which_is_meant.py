@@ -14,8 +14,8 @@ from django_pgqueue.models import Approval, Attempt, Message, QueueState
 from django_pgqueue.queue import Queue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.testing import clock
-from tests.durable.tasks import asks
 from tests.promises.databases.conftest import BACKEND
+from tests.support.site.shelf import note
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
@@ -103,7 +103,7 @@ class Ada:
 
 def test_a_result_names_its_own_database(settings: Settings) -> None:
     settings.TASKS = {"default": IN_DEFAULT, "there": IN_JOBS}
-    result = asks.using(backend="there").enqueue()
+    result = note.using(backend="there").enqueue("tea")
     for database in ("default", "jobs"):
         Approval.objects.using(database).create(message_id=result.id, name="ship-abroad", asked_at=timezone.now())
     assert decide(result, "ship-abroad", approved=True, user=Ada()) == "decided"
