@@ -183,10 +183,11 @@ def workers(found: Workers) -> dict[str, Any]:
 
 def summary(found: Workers) -> str:
     """Returns the sentence about all workers."""
-    parts = [gettext("No worker runs: start manage.py qworker")]
     if found.busy + found.idle:
         slots = gettext("{busy} busy, {idle} idle, {used} of {slots} slots in use")
         parts = [slots.format(busy=found.busy, idle=found.idle, used=found.used_slots, slots=found.slots)]
+    else:
+        parts = [gettext("No worker runs: start manage.py qworker")]
     if found.listeners:
         parts.append(gettext("{count} listening for raw messages").format(count=found.listeners))
     if found.silent:

@@ -139,9 +139,10 @@ def head(whole: Overview, database: str) -> str:
 
 def workers(whole: Overview) -> str:
     found = whole.workers
-    used = f"{found.used_slots.value:,}{'+' if found.used_slots.is_capped else ''}"
-    text = f"Workers: {found.busy} busy, {found.idle} idle, {used} of {found.slots:,} slots in use"
-    if not found.busy + found.idle:
+    if found.busy + found.idle:
+        used = f"{found.used_slots.value:,}{'+' if found.used_slots.is_capped else ''}"
+        text = f"Workers: {found.busy} busy, {found.idle} idle, {used} of {found.slots:,} slots in use"
+    else:
         text = "No worker runs: start manage.py qworker"
     if found.versions:
         text += f"; version {', '.join(f'{printable(name)} ({count})' for name, count in found.versions.items())}"
