@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
+from django.db.models.expressions import RawSQL
+from django.db.models.lookups import Exact
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts.paginator import CappedPaginator
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.control import Filter, edit, edit_state
 from django_pgqueue.models import Edit, Message
+from django_pgqueue.monitoring.overview import limits
 from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, send
 
@@ -114,6 +118,28 @@ class TestAsking:
         reader = visitor("view_message")
         assert reader.client.get(ASK).status_code == 403
         assert "Everything that matches" not in reader.open(MESSAGES).root.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_list_that_took_too_long_still_leads_to_everything_that_matches_its_filters(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(term: str) -> Exact:
+        return Exact(RawSQL("pg_sleep(600) is not null and task = %s", [term]), True)
+
+    send(queue="bulk")
+    monkeypatch.setattr(ReadOnlyAdmin, "matching", lambda _, term: slow(term))
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "1s")
+    answers = [root.client.get(MESSAGES, {"queue": "bulk", "q": "send", **more}) for more in ({}, {"download": "csv"})]
+    assert answers[1].url == f"{MESSAGES}?queue=bulk&q=send"  # type: ignore[attr-defined]
+    page = Page(answers[0])
+    assert page.ids == []
+    assert "was cancelled, so the list shows no rows. Its filters are still set" in page.notes[0]
+    assert not page.root.all(id="pgqueue-live"), "nor does it ask again by itself"
+    [link] = [one for one in page.root.all("a") if one.text == "Everything that matches…"]
+    asked = root.open(link.attributes["href"]).root.text
+    assert "queue bulk" in asked
+    assert "task contains send" in asked
 
 
 class TestPage:

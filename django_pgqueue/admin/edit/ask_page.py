@@ -120,13 +120,15 @@ def view(admin: Any, request: HttpRequest, *, delays: Mapping[str, dt.timedelta]
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
     if not (admin.has_view_or_change_permission(request) and allowed(admin, request.user)):
         raise PermissionDenied
-    answer: HttpResponse = admin.answered(request, lambda: _answer(admin, request, delays or {}))
+    answer: HttpResponse = admin.answered(
+        request, lambda: _answer(admin, request, delays or {}), instead=_list_url(admin, request)
+    )
     return answer
 
 
 def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]) -> HttpResponse:
     may_do = allowed(admin, request.user)
-    back = f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
+    back = _list_url(admin, request)
     try:
         which = criteria.of_list(admin, request)
         what = which.as_json(may_do[0])
@@ -151,6 +153,11 @@ def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]
         "back": back,
     }
     return TemplateResponse(request, "admin/django_pgqueue/edit/ask.html", context)
+
+
+def _list_url(admin: Any, request: HttpRequest) -> str:
+    """Returns the URL of the list with the filters of the request."""
+    return f"{admin.list_url().partition('?')[0]}?{request.GET.urlencode()}"
 
 
 def summary(count: int, found: list[str], *, is_exact: bool) -> SafeString:

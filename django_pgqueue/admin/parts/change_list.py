@@ -16,11 +16,15 @@ from django_pgqueue.admin.parts import chosen_columns, database, live
 from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.download import CONTENT_TYPES, PARAMETER
 from django_pgqueue.admin.parts.paginator import CappedPaginator
+from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
     from django.http import HttpRequest
 
+
+WITHOUT_ROWS = "_pgqueue_without_rows"
+"""Marks a request whose list took too long: it is answered without rows, and its links keep the filters."""
 
 MAX_NAMED = 3
 MAX_NAME_SHOWN = 60
@@ -36,6 +40,7 @@ class CappedChangeList(ChangeList):
     paginator: CappedPaginator
     model_admin: Any
     has_order_of_its_own: bool
+    is_without_rows: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -82,7 +87,7 @@ class CappedChangeList(ChangeList):
     def live_url(self) -> str:
         """Where the open page asks for its rows as they are now.  Empty: it does not refresh."""
         keys = [str(row.pk) for row in self.result_list]
-        asks = self.model_admin.is_live and not self.is_popup
+        asks = self.model_admin.is_live and not self.is_popup and not self.is_without_rows
         return self.get_query_string({live.PARAMETER: keys or [""]}) if asks else ""
 
     def url_for_result(self, result: Any) -> str:
@@ -95,6 +100,9 @@ class CappedChangeList(ChangeList):
         return {} if unmarked else super().get_ordering_field_columns()
 
     def get_results(self, request: HttpRequest) -> None:
+        self.is_without_rows = WITHOUT_ROWS in request.__dict__
+        if self.is_without_rows:
+            self._leave_rows_out()
         paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
         assert isinstance(paginator, CappedPaginator)  # noqa: S101 -- the admin of this list says so
         self.paginator = paginator
@@ -114,3 +122,11 @@ class CappedChangeList(ChangeList):
                     count=number(paginator.CAP)
                 )
             )
+
+    def _leave_rows_out(self) -> None:
+        self.queryset, self.page_num = self.queryset.none(), 1
+        text = gettext(
+            "The query took longer than {seconds} seconds and was cancelled, so the list shows no rows. Its filters "
+            "are still set: use fewer or other ones."
+        )
+        self.notes.append(text.format(seconds=STATEMENT_TIMEOUT.rstrip("s")))

@@ -21,7 +21,7 @@ from django_pgqueue.admin.parts.display import NOTHING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django.http import HttpRequest
+    from django.http import HttpRequest, QueryDict
 
     from django_pgqueue.admin.parts.change_list import CappedChangeList
 
@@ -54,10 +54,7 @@ def asked(request: HttpRequest) -> str | None:
 def response(admin: Any, request: HttpRequest, kind: str) -> HttpResponse:
     if not admin.has_view_or_change_permission(request):
         raise PermissionDenied
-    parameters = request.GET.copy()
-    for name in (PARAMETER, "p"):
-        parameters.pop(name, None)
-    request.GET = parameters  # type: ignore[assignment]
+    request.GET = of_list(request)  # type: ignore[assignment]
     try:
         found: CappedChangeList = admin.get_changelist_instance(request)
     except IncorrectLookupParameters:
@@ -72,6 +69,18 @@ def response(admin: Any, request: HttpRequest, kind: str) -> HttpResponse:
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     answer["Cache-Control"] = "no-store"
     return answer
+
+
+def list_url(request: HttpRequest) -> str:
+    """Returns the URL of the list whose rows a download asks for."""
+    return f"{request.path}?{of_list(request).urlencode()}"
+
+
+def of_list(request: HttpRequest) -> QueryDict:
+    parameters = request.GET.copy()
+    for name in (PARAMETER, "p"):
+        parameters.pop(name, None)
+    return parameters
 
 
 def every_row(found: CappedChangeList) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue.admin.parts import chosen_columns, database, download, live, sidebar
-from django_pgqueue.admin.parts.change_list import CappedChangeList
+from django_pgqueue.admin.parts.change_list import WITHOUT_ROWS, CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.backend.lookup import default_database
@@ -78,8 +78,22 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return chosen_columns.response(self, request)
         if live.asked(request):
             return live.response(self, request)
-        whole = request.method == "GET" and not request.GET
-        return self.answered(request, answer, instead=None if whole else request.path)
+
+        def without_rows() -> HttpResponse:
+            request.__dict__[WITHOUT_ROWS] = True
+            return answer()
+
+        if request.method == "POST":
+            return self.answered(request, answer, instead=request.get_full_path())
+        if download.asked(request) is not None:
+            return self.answered(request, answer, instead=download.list_url(request))
+        return self.answered(request, answer, timed_out=without_rows, instead=self._without_filters(request))
+
+    def _without_filters(self, request: HttpRequest) -> str | None:
+        """Returns the URL of the list without filters.  None: that is what the request asks for."""
+        if set(request.GET) <= {database.PARAMETER}:
+            return None
+        return f"{request.path}{database.same(request)}"
 
     def changeform_view(
         self,
@@ -135,11 +149,17 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(self.list_url()) if is_list else answer
 
     def answered(
-        self, request: HttpRequest, answer: Callable[[], HttpResponse], *, instead: str | None = ""
+        self,
+        request: HttpRequest,
+        answer: Callable[[], HttpResponse],
+        *,
+        timed_out: Callable[[], HttpResponse] | None = None,
+        instead: str | None = "",
     ) -> HttpResponse:
         """Returns the response, from the database that the URL names and within the time limit.
 
-        The limit includes rendering, because templates run queries.  ``instead``: where to redirect after a timeout.
+        The limit includes rendering, because templates run queries.  After a timeout, ``timed_out`` answers, and
+        ``instead`` is where to redirect if there is none, or if it takes too long, too.
         """
         try:
             with database.about(request):
@@ -149,6 +169,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     response.render()
                 return response
         except (OperationalError, DataError) as error:
+            if timed_out is not None and isinstance(error.__cause__, QueryCanceled):
+                return self.answered(request, timed_out, instead=instead)
             with database.chosen(request):
                 here = self.list_url() if instead == "" else instead
             return self._stopped(request, error, here)
@@ -161,10 +183,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
         if isinstance(error.__cause__, QueryCanceled):
-            text = gettext(
-                "The query took longer than {seconds} seconds and was cancelled. Nothing was changed. The list now has "
-                "no filters: use fewer or other ones."
-            ).format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
+            text = gettext("The query took longer than {seconds} seconds and was cancelled. Nothing was changed.")
+            if instead == self._without_filters(request):
+                text = gettext(
+                    "The query took longer than {seconds} seconds and was cancelled. Nothing was changed. The list now "
+                    "has no filters: use fewer or other ones."
+                )
+            text = text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
         elif isinstance(error.__cause__, psycopg.DataError):
             text = gettext("PostgreSQL cannot run this search: {reason} The list now has no filters.")
             text = text.format(reason=reason(error))
