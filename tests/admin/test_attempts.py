@@ -295,7 +295,7 @@ class TestEnqueueAgain:
         page = root.act(ATTEMPTS, "enqueue_again", [attempt])
         assert page.said == [
             (
-                "1 not enqueued again, because they are not the last attempt of their message: "
+                "1 not enqueued again, because it is not the last attempt of its message: "
                 f"the queue still has the message, or it has a later attempt ({attempt})."
             )
         ]

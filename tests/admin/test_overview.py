@@ -68,8 +68,8 @@ def test_the_overview_counts_waiting_running_and_failed_messages(root: Visitor, 
     clock.advance(dt.timedelta(minutes=5))
     send(priority=100)
     assert numbers(root) == {
-        "Ready": "2", "Oldest": "5 min", "Scheduled": "1 1 wait for other messages or events", "Running": "0 1 expired",
-        "Failed, 24 h": "2",
+        "Ready": "2", "Oldest": "5 min", "Scheduled": "1 1 waits for other messages or events",
+        "Running": "0 1 expired", "Failed, 24 h": "2",
     }  # fmt: skip
     assert numbers(root, "other")["Ready"] == "1"
 

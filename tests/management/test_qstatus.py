@@ -109,7 +109,7 @@ def test_queues_are_shown_in_a_table(noon: Clock) -> None:
         "",
         "Queue    Ready  Oldest  Scheduled  Running  Failed 24 h  Ended/min  Waited",
         "default      1    30 s          1        1            1        0.2    0 ms",
-        "  1 wait for other messages or events",
+        "  1 waits for other messages or events",
         "mail         1    30 s          0        0            0          -       -",
         "  no worker",
         "reports      0       -          0        0            0          -       -",

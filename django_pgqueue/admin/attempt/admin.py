@@ -14,7 +14,7 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from django_pgqueue import control, functions
@@ -401,9 +401,12 @@ class AttemptAdmin(ReadOnlyAdmin):
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
         if passed:
-            text = gettext(
+            text = ngettext(
+                "{count} not enqueued again, because it is not the last attempt of its message: the queue still has "
+                "the message, or it has a later attempt ({ids}).",
                 "{count} not enqueued again, because they are not the last attempt of their message: the queue still "
-                "has the message, or it has a later attempt ({ids})."
+                "has the message, or it has a later attempt ({ids}).",
+                len(passed),
             )
             text = text.format(count=display.number(len(passed)), ids=actions.listed(passed))
             self.message_user(request, text, messages.WARNING)

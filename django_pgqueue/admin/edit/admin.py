@@ -71,11 +71,22 @@ def percent_of(edit: Edit) -> int:
 
 @admin.display(description=gettext_lazy("result"))
 def result(edit: Edit) -> str:
+    awaiting, skipped = edit.awaiting, edit.skipped
     counts = [
         (edit.done, gettext("{count} done")),
         (edit.asked, gettext("{count} asked to stop")),
-        (edit.awaiting, gettext("{count} left out: they wait for others")),
-        (edit.skipped, gettext("{count} not changed: they run, or need no change")),
+        (
+            awaiting,
+            ngettext("{count} left out: it waits for others", "{count} left out: they wait for others", awaiting),
+        ),
+        (
+            skipped,
+            ngettext(
+                "{count} not changed: it runs, or needs no change",
+                "{count} not changed: they run, or need no change",
+                skipped,
+            ),
+        ),
     ]
     shown = [words.format(count=display.number(count)) for count, words in counts if count]
     return ", ".join(shown) or gettext("{count} done").format(count=0)

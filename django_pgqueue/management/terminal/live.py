@@ -67,7 +67,9 @@ class Screen:
             noted = status.notes(one, whole)
             used += 1 + len(noted)
             if most is not None and used > max(1, most):
-                yield Text(f"{len(cells) - number} more queues do not fit: --queue shows some of them.", style="dim")
+                more = len(cells) - number
+                words = "1 more queue does" if more == 1 else f"{more} more queues do"
+                yield Text(f"{words} not fit: --queue shows some of them.", style="dim")
                 return
             styled = zip(row, titles, strict=True)
             yield Text(GAP).join(Text(cell, style=tone(title.strip(), one)) for cell, title in styled)

@@ -87,8 +87,8 @@ def notes(one: QueueOverview, whole: Overview) -> list[str]:
         found.append("no worker")
     if one.count.expired:
         found.append(f"{number(one.count.expired)} expired")
-    if one.count.after_others:
-        found.append(f"{number(one.count.after_others)} wait for other messages or events")
+    if others := one.count.after_others:
+        found.append(f"{number(others)} {'waits' if others.plural == 1 else 'wait'} for other messages or events")
     return found
 
 

@@ -206,9 +206,10 @@ def expired_messages(patient: Subject) -> Iterator[Finding]:
     now_ms = patient.value("select pgqueue_now()")
     for queue, count, oldest in patient.rows(EXPIRED, asked):
         since = dt.timedelta(milliseconds=now_ms - oldest)
+        messages, their, them = ("1 message", "its", "it") if count == 1 else (f"{count:,} messages", "their", "them")
         yield EXPIRED_MESSAGES.found(
-            f"{count:,} messages of the queue {queue!r} lost their worker, the first {span(since)} ago, and no worker "
-            "takes them over.",
+            f"{messages} of the queue {queue!r} lost {their} worker, the first {span(since)} ago, and no worker takes "
+            f"{them} over.",
             f"python manage.py qworker --queues {shlex.quote(queue)}",
             queue=queue,
             messages=count,
@@ -273,9 +274,11 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     asked = {"looked_at": LOOKED_AT}
     for task, count, queue in patient.rows(TASKS, asked):
         if (problem := _problem(task)) is not None:
+            where = f"one of the checked messages, in the queue {queue!r}, names"
+            if count > 1:
+                where = f"{count:,} of the checked messages, some of them in the queue {queue!r}, name"
             yield UNKNOWN_TASK.found(
-                f"{count:,} of the checked messages, some of them in the queue {queue!r}, name a task that does not "
-                f"exist: {problem}",
+                f"{where} a task that does not exist: {problem}",
                 CANCEL.format(quoted(task)),
                 task=task,
                 messages=count,

@@ -82,8 +82,7 @@ def total(figures: Iterable[Figure]) -> Figure:
 
 def _ready(queues: Iterable[QueueOverview]) -> str:
     figure = total(one.count.ready for one in queues)
-    count = 1 if str(figure) == "1" else max(2, figure.value)  # "~1" is about one, and so of a number
-    return ngettext("{count} message is ready", "{count} messages are ready", count).format(count=figure)
+    return ngettext("{count} message is ready", "{count} messages are ready", figure.plural).format(count=figure)
 
 
 def _worst_first(queues: Iterable[QueueOverview]) -> list[QueueOverview]:
@@ -112,7 +111,7 @@ def _expired(whole: Overview) -> Iterator[Alert]:
         words = ngettext(
             "{count} message of 1 worker that died waits to be taken over, in {names}.",
             "{count} messages of workers that died wait to be taken over, in {names}.",
-            1 if str(expired) == "1" else max(2, expired.value),
+            expired.plural,
         )
         text = words.format(count=expired, names=named([one.name for one in queues]))
         yield Alert(kind="expired", text=text, page="message", filters={"status": "expired"})
@@ -202,7 +201,7 @@ def _behind(whole: Overview) -> Iterator[Alert]:
         and not one.paused and not one.has_no_worker and one.count.tasks_are_ready
     ]  # fmt: skip
     for one in late[:MAX_BACKLOGS]:
-        number_of = 1 if str(one.count.ready) == "1" else max(2, one.count.ready.value)
+        number_of = one.count.ready.plural
         if one.growth is None or abs(one.growth) < STEADY:
             words = ngettext(
                 "{count} waits in {queue}, the first for {time}; {pace}.",

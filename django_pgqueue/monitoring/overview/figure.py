@@ -27,6 +27,15 @@ class Figure:
     def __bool__(self) -> bool:
         return self.value > 0
 
+    @property
+    def plural(self) -> int:
+        """The number by which words are chosen: "about 1" has the plural, as 2 has.
+
+        >>> Figure(1).plural, Figure(1, is_exact=False).plural, Figure(0).plural
+        (1, 2, 2)
+        """
+        return 1 if self == Figure(1) else max(2, self.value)
+
     @classmethod
     def about(cls, estimate: float, *, at_least: int = 0) -> Figure:
         """

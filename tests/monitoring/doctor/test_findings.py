@@ -421,7 +421,7 @@ def test_expired_messages(find: Find, db: None) -> None:
     assert find("expired-messages", workers.expired_messages) == [], "somebody may be about to take it over"
     sql("update pgqueue_message set unlock_at = unlock_at - 660000")
     found = find.only("expired-messages", workers.expired_messages)
-    assert "1 messages of the queue 'mail' lost their worker, the first 10 min ago" in found.found
+    assert "1 message of the queue 'mail' lost its worker, the first 10 min ago" in found.found
 
 
 def test_worker_problem(find: Find, db: None) -> None:
