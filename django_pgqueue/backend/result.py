@@ -21,10 +21,7 @@ class PgQueueTaskResult(Base):
     if not TYPE_CHECKING:  # for type checkers, a result has the attributes of Django's and no others
 
         def __getattr__(self, name: str) -> Any:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if (instead := habits.of_result(name)) is not None:
-                message = f"A result of django.tasks has no {name!r}. {instead}."
-            raise AttributeError(message, name=name, obj=self)
+            raise habits.missing(self, name, habits.of_result(name))
 
 
 def of_values(**values: Any) -> PgQueueTaskResult:

@@ -92,10 +92,7 @@ class Batch:
     if not TYPE_CHECKING:  # for type checkers, a batch has the attributes of this class and no others
 
         def __getattr__(self, name: str) -> Any:
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if (instead := habits.of_batch(name)) is not None:
-                message = f"A batch has no {name!r}. {instead}."
-            raise AttributeError(message, name=name, obj=self)
+            raise habits.missing(self, name, habits.of_batch(name))
 
     def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
         if not self.is_open:

@@ -81,31 +81,39 @@ OPTIONS = {
 """What decorators of other queues take, and what ``@task`` has for it."""
 
 
-def attribute(name: str) -> str | None:
+def of_task(name: str, task: str) -> str | None:
     """Returns what to write instead of an attribute that tasks of other queues have; None: none has it.
 
-    >>> attribute("delay").format(task="send_receipt")
-    'send_receipt.enqueue(…)'
+    >>> of_task("delay", "send_receipt")
+    "send_receipt is a task of django.tasks, which has no 'delay'. Write send_receipt.enqueue(…)."
     """
-    return ATTRIBUTES.get(name)
+    instead = ATTRIBUTES.get(name)
+    return instead and f"{task} is a task of django.tasks, which has no {name!r}. Write {instead.format(task=task)}."
 
 
 def of_result(name: str) -> str | None:
     """Returns what to do instead of an attribute that results of other queues have; None: none has it.
 
     >>> of_result("revoke")
-    'Write cancel(result), of django_pgqueue.control'
+    "A result of django.tasks has no 'revoke'. Write cancel(result), of django_pgqueue.control."
     """
-    return RESULT_ATTRIBUTES.get(name)
+    instead = RESULT_ATTRIBUTES.get(name)
+    return instead and f"A result of django.tasks has no {name!r}. {instead}."
 
 
 def of_batch(name: str) -> str | None:
     """Returns what to do instead of an attribute that results of groups have; None: none has it.
 
     >>> of_batch("completed_count")
-    'Write jobs.done'
+    "A batch has no 'completed_count'. Write jobs.done."
     """
-    return BATCH_ATTRIBUTES.get(name)
+    instead = BATCH_ATTRIBUTES.get(name)
+    return instead and f"A batch has no {name!r}. {instead}."
+
+
+def missing(owner: object, name: str, instead: str | None) -> AttributeError:
+    """Returns the error for an attribute that an object lacks, in Python's words if there is nothing to do instead."""
+    return AttributeError(instead or f"{type(owner).__name__!r} object has no attribute {name!r}", name=name, obj=owner)
 
 
 def option(name: str) -> str | None:

@@ -101,11 +101,7 @@ class PgQueueTask(GenericTask[P, R]):
 
         def __getattr__(self, name: str) -> Any:
             """Names the right call to people who come from another queue.  It runs only for names that a task lacks."""
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            if (instead := habits.attribute(name)) is not None:
-                task = self.func.__name__
-                message = f"{task} is a task of django.tasks, which has no {name!r}. Write {instead.format(task=task)}."
-            raise AttributeError(message, name=name, obj=self)
+            raise habits.missing(self, name, habits.of_task(name, self.func.__name__))
 
         def call(self, *args: Any, **kwargs: Any) -> Any:
             self._require_steps(args)
