@@ -8,17 +8,39 @@ create or replace function pgqueue_step_record_many(
     p_statuses text[],
     p_started_at timestamptz[]
 ) returns setof integer
-language sql
+language plpgsql
 set search_path from current
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Records steps of several messages in one transaction, as pgqueue_step_record records one.  Returns the places
-    -- (from 1) of those that were recorded.  The others may have lost their attempt, or somebody else has locked their
-    -- message: pgqueue_step_record says which, and waits.  This function waits for nobody, so that one message does not
-    -- hold up the others.  One that cannot be recorded at all is an error, and none is recorded.
-    -- Locks rows of pgqueue_message for key share; writes pgqueue_step.
+-- Records steps of several messages in one transaction, as pgqueue_step_record records one.  Returns the places
+-- (from 1) of those that were recorded.  The others may have lost their attempt, or somebody else has locked their
+-- message: pgqueue_step_record says which, and waits.  This function waits for nobody, so that one message does not
+-- hold up the others.  One that cannot be recorded at all is an error, and none is recorded.
+-- Locks rows of pgqueue_message for key share; writes pgqueue_step.
+declare
+    v_timeout text := current_setting('lock_timeout');
+    v_ids bigint[];
+    v_attempts integer[];
+    v_workers text[];
+begin
+    begin
+        -- Though it skips what is locked, it waits for a transaction that goes on after it has prolonged and then ended one
+        -- of the messages (pgqueue_message_look).  Then none is recorded.
+        perform set_config('lock_timeout', '10ms', true);
+        select array_agg(h.id), array_agg(h.attempt), array_agg(h.worker) into v_ids, v_attempts, v_workers
+        from (
+            select m.id, m.attempt, m.worker from pgqueue_message m
+            where m.id = any (p_ids)
+            for key share skip locked
+        ) h;
+        perform set_config('lock_timeout', v_timeout, true);
+    exception
+        when lock_not_available then
+            return;
+    end;
+    return query
     with asked as materialized (
         select a.*
         from unnest(p_ids, p_attempts, p_workers, p_names, p_results, p_kinds, p_statuses, p_started_at)
@@ -32,19 +54,16 @@ as $$
             else pgqueue_step_refuse(a.name, a.kind, a.status, a.started_at)
         end
     ),
-    held as (
-        select m.id, m.attempt, m.worker from pgqueue_message m
-        where m.id = any (p_ids)
-        for key share skip locked
-    ),
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
         select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
-        from asked a join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
+        from asked a join unnest(v_ids, v_attempts, v_workers) as h (id, attempt, worker)
+                 on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
              cross join pgqueue_clock() as c (now)
         returning message_id, name, status
     )
-    select a.place::integer from asked a join recorded r on r.message_id = a.id and r.name = a.name and r.status = a.status
+    select a.place::integer from asked a join recorded r on r.message_id = a.id and r.name = a.name and r.status = a.status;
+end
 $$;

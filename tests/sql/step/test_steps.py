@@ -51,6 +51,9 @@ def test_a_record_keeps_a_take_over_away_and_lets_a_heartbeat_pass(connect: Conn
 # pgqueue_step_record_many: the same for several, without waiting
 
 
+RECORD_MANY = "select pgqueue_step_record_many(%s, %s, %s, %s, %s::text[]::jsonb[], %s, %s, %s::timestamptz[])"
+
+
 def test_many_are_recorded_at_once_and_the_places_returned(connect: Connect) -> None:
     worker, other = connect(), connect(autocommit=False)
     for _ in range(4):
@@ -59,7 +62,7 @@ def test_many_are_recorded_at_once_and_the_places_returned(connect: Connect) -> 
     ids, workers = [row.id for row in taken], [row.worker for row in taken]
     other.rows("select from pgqueue_message where id = %s for update", [ids[1]])
     places = worker.column(
-        "select pgqueue_step_record_many(%s, %s, %s, %s, %s::text[]::jsonb[], %s, %s, %s::timestamptz[])",
+        RECORD_MANY,
         [
             [*ids, 0], [1, 1, 2, 1, 1], [*workers, "w"], ["a", "b", "c", "d", "e"],
             ["1", None, None, None, None], ["step"] * 5, ["done"] * 3 + ["began", "done"], [None] * 5,
@@ -68,6 +71,22 @@ def test_many_are_recorded_at_once_and_the_places_returned(connect: Connect) -> 
     assert sorted(places) == [1, 4], "the second is locked, the third has another attempt, the fifth does not exist"
     rows = worker.rows("select message_id, name, status, attempt, result from pgqueue_step order by name")
     assert [tuple(row) for row in rows] == [(ids[0], "a", "done", 1, 1), (ids[3], "d", "began", 1, None)]
+
+
+def test_many_do_not_wait_for_who_has_prolonged_and_ended_one_of_their_messages(connect: Connect) -> None:
+    late, busy = connect(), connect(autocommit=False)
+    for _ in range(2):
+        late.create(task="t")
+    taken = [late.take(tasks=True) for _ in range(2)]
+    busy.ids("pgqueue_message_heartbeat", **tokens(taken[:1]))
+    busy.value("pgqueue_message_complete", **token(taken[0]))
+    late.rows("set lock_timeout = '1s'")
+    ids, workers = [row.id for row in taken], [row.worker for row in taken]
+    steps = [ids, [1, 1], workers, ["a", "b"], [None] * 2, ["step"] * 2, ["done"] * 2, [None] * 2]
+    assert late.column(RECORD_MANY, steps) == [], "none is known to be held: each is recorded alone"
+    assert late.one("show lock_timeout") == "1s"
+    busy.commit()
+    assert late.column(RECORD_MANY, steps) == [2]
 
 
 # pgqueue_step_load: the records of one message
