@@ -59,6 +59,16 @@ def test_a_process_that_uses_too_much_memory_is_replaced(start: Start) -> None:
     assert worker.stop() == 0
 
 
+def test_a_process_that_uses_too_much_memory_from_the_start_runs_a_job(start: Start) -> None:
+    worker = start("--max-memory", "1", "--threads", "1")
+    first, second = pids([slow.whoami.enqueue() for _ in range(2)])
+    assert first != second
+    worker.says("MB of memory in use", times=2)
+    worker.says("started worker=", times=3)
+    assert worker.output.count("started worker=") == 3
+    assert worker.stop() == 0
+
+
 def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diary) -> None:
     long = slow.hold.using(max_attempts=1).enqueue("x")
     worker = start("--max-jobs", "3", "--threads", "2", "--grace-seconds", "0.1")

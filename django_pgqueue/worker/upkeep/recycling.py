@@ -98,7 +98,9 @@ class Recycling:
 
     def _reason(self, jobs: int) -> str | None:
         now = time.monotonic()
-        if self.max_memory_mb is not None and now >= self._next_look:
+        # One that is too large before its first job has ended would be replaced by another such one, and none would do
+        # anything.
+        if self.max_memory_mb is not None and self.jobs and now >= self._next_look:
             self._next_look = now + LOOK_EVERY_SECONDS
             used_mb = memory_bytes() // 2**20
             if used_mb > self.max_memory_mb:
