@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 GROWTH = 1.05
 MIN_MS = 0.001
 """One microsecond, the unit of PostgreSQL's times.  A shorter duration counts as one."""
+MAX_DIGITS, MAX_TIMES = 4, 10**15
+"""Limits of a bucket and of its count, as in the constraint of the roll-up."""
 
 
 def bucket(ms: float) -> int:
@@ -41,6 +43,25 @@ def add(total: dict[str, int], histogram: Mapping[str, int]) -> None:
     """
     for number, times in histogram.items():
         total[number] = total.get(number, 0) + times
+
+
+def readable(found: object) -> dict[str, int]:
+    """Returns the buckets of a JSON value that another program may have written, without what is no count of one.
+
+    >>> readable({"5": 3, "-7": 1, "many": 1, "6": "x"}), readable([])
+    ({'5': 3, '-7': 1}, {})
+    """
+    buckets = found.items() if isinstance(found, dict) else ()
+    return {
+        number: times
+        for number, times in buckets
+        if _is_bucket(number) and type(times) is int and 0 <= times < MAX_TIMES
+    }
+
+
+def _is_bucket(number: str) -> bool:
+    digits = number.removeprefix("-")
+    return len(digits) <= MAX_DIGITS and digits.isdecimal()
 
 
 def quantile_ms(histogram: Mapping[int, int], share: float) -> float | None:

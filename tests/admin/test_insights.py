@@ -9,7 +9,7 @@ import pytest
 
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
 from django_pgqueue.values.histogram import bucket
-from tests.support.fixtures.admin import roll_up
+from tests.support.fixtures.admin import roll_up, sql
 
 if TYPE_CHECKING:
     from tests.support.admin_page import Element, Page, Visitor
@@ -181,3 +181,29 @@ def test_tasks_that_failed_more_often_than_in_other_weeks_stand_at_the_top(root:
     found = [[cell.text for cell in (row.one("th"), *row.all("td"))] for row in table.one("tbody").all("tr")]
     when = f"{NOON + dt.timedelta(hours=ago - 1):%Y-%m-%d %H:%M} UTC"
     assert found == [["<b>often</b>", "mail", when, "31", "10"], ["raw messages", "reports", when, "12", "0"]]
+
+
+HISTOGRAMS = (
+    "[]", "null", "7", '"text"', '{"a": 1}', '{"": 1}', '{"5": "x"}', '{"5": []}', '{"5": null}', '{"5": 1.5}',
+    '{"5": -1}', '{"5": 1e400}', '{"1e5": 1}', '{"--5": 1}', '{"²": 1}', '{"99999": 1}', '{"-999999999": 1}',
+    '{"5": true}', '{"5": 1' + "0" * 400 + "}", '{"' + "9" * 5000 + '": 1}',
+)  # fmt: skip
+
+
+def test_a_row_that_another_program_has_written_breaks_no_page(root: Visitor) -> None:
+    hour(waits={100: 1}, runs={100: 1}, succeeded=1)
+    hour(1)
+    ReportQueue.objects.create(hour=NOON, queue="mail", depth=0, depth_max=0, running=0, running_max=0, slots=0)
+    broken = ReportHour.objects.order_by("pk").last()
+    whole = figures(root.open(INSIGHTS))
+    for one in HISTOGRAMS:
+        sql("update pgqueue_report_hour set wait_histogram = %s, run_histogram = %s where id = %s", one, one, broken.pk)
+        assert figures(root.open(INSIGHTS)) == whole, one
+    for column in ("succeeded", "messages", "sla_misses"):
+        for number in (-(2**63), 2**63 - 1):
+            sql(f"update pgqueue_report_hour set {column} = %s where id = %s", number, broken.pk)
+            root.open(INSIGHTS)
+    for number in ("Infinity", "-Infinity", "NaN", "1e308", "-1"):
+        sql("update pgqueue_report_hour set wait_ms = %s, run_ms = %s where id = %s", number, number, broken.pk)
+        sql("update pgqueue_report_queue set running = %s", number)
+        root.open(INSIGHTS)

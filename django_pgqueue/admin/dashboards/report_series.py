@@ -43,8 +43,8 @@ class Total:
             self.counts[name] += row[name] or 0
         self.has_target |= row["sla_misses"] is not None
         self.has_enqueued |= row["enqueued"] is not None
-        histogram.add(self.waits, row["wait_histogram"])
-        histogram.add(self.runs, row["run_histogram"])
+        histogram.add(self.waits, histogram.readable(row["wait_histogram"]))
+        histogram.add(self.runs, histogram.readable(row["run_histogram"]))
 
     def add_all(self, other: Total) -> None:
         for name in SUMS:
@@ -179,7 +179,8 @@ class Figures:
         hours: dict[dt.datetime, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for row in self._within(ReportQueue.objects.values("hour", "depth", "depth_max", "running", "slots")):
             for name in ("depth", "depth_max", "running", "slots"):
-                hours[row["hour"]][name] += row[name]
+                if 0 <= row[name] < histogram.MAX_TIMES:  # another program may have written NaN, or Infinity
+                    hours[row["hour"]][name] += row[name]
         counted: dict[dt.datetime, int] = defaultdict(int)
         for hour, levels in sorted(hours.items()):
             step = self.step_of(hour)
