@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from django_pgqueue.values.names import is_name
+
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
@@ -137,6 +139,25 @@ def test_bad_input_is_answered_with_a_sentence_and_nothing_is_lost(connect: Conn
     assert wrong == {}
     assert session.message(held.id) == before
     assert [name for name in TABLES if session.rows(f"select from pgqueue_{name}")] == []
+
+
+def test_the_functions_that_know_control_characters_agree_with_python(connect: Connect) -> None:
+    session = connect()
+    session.create(task="t")
+    held = session.take(tasks=True)
+    told = {"id": held.id, "worker": held.worker}
+    many = "array[%(id)s], '{1}', array[%(worker)s], array[%(name)s], '{1}', '{step}', '{done}', '{null}'"
+    calls = (
+        "pgqueue_name_require(%(name)s, 'a step')",
+        f"pgqueue_step_record({HELD}, %(name)s, p_worker => %(worker)s)",
+        f"pgqueue_step_record_many({many})",
+    )
+    for number in (*range(1, 0xA1), 0x2028, 0x1F600):
+        told["name"] = f"a{chr(number)}"
+        refused = [isinstance(answer(session, call, told), psycopg.Error) for call in calls]
+        assert refused == [not is_name(told["name"])] * len(calls), hex(number)
+        # Who decides may have any name: a control character counts as a blank.
+        assert answer(session, "pgqueue_approval_decide(%(id)s, 'a', true, %(name)s)", told) == [("unknown",)]
 
 
 def answer(session: Session, call: str, told: dict[str, Any]) -> Any:
