@@ -12,10 +12,9 @@ import argparse
 import os
 import sys
 
-from django_pgqueue.spark import command
+from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments
 from django_pgqueue.spark.errors import SparkQueueError
-from django_pgqueue.spark.pipeline.progress import shown
-from django_pgqueue.spark.session import start_here
+from django_pgqueue.spark.progress import shown
 
 LAKE = "PGQUEUE_LAKE"
 
@@ -29,7 +28,7 @@ def lake(step: argparse.ArgumentParser) -> None:
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="pgqueue-spark", description="The queue's data pipeline.")
-    command.add_arguments(found, common=lake)
+    add_arguments(found, common=lake)
     return found
 
 
@@ -40,16 +39,18 @@ def script() -> int:
 def main(arguments: list[str]) -> int:
     asked = parser().parse_args(arguments)
     try:
+        from django_pgqueue.spark import session, steps  # noqa: PLC0415 -- help and wrong arguments need no Spark
+
         with shown() as progress:
             progress.step("starting Spark")
-            spark = start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
-            command.run(spark, asked, options={}, say=say, progress=progress)
+            spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
+            steps.run(spark, asked, options={}, say=say, progress=progress)
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write(f"{command.INTERRUPTED}\n")
-        return command.INTERRUPTED_CODE
+        sys.stderr.write(f"{INTERRUPTED}\n")
+        return INTERRUPTED_CODE
     return 0
 
 

@@ -25,11 +25,9 @@ SESSION: dict[str, str | int | None] = {
 }
 
 
-def check(options: PipelineOptions) -> None:
+def refuse_password(url: str) -> None:
     """Refuses a URL with a password, and does not show it."""
-    if options.url is None:
-        return
-    if found := sorted(SECRETS & _parsed(options.url, "Option url").keys()):
+    if found := sorted(SECRETS & _parsed(url, "Option url").keys()):
         message = (
             f"Option url has a {found[0]}, which Spark would show in plans and logs. Put the URL into an environment "
             "variable and name it (urlVariable), or name a function that returns it (credentials)."

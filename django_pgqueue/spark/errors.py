@@ -55,9 +55,8 @@ class NoJava(SparkQueueError):
 class SparkConnectRefused(SparkQueueError):
     """The steps of the pipeline cannot run with Spark Connect."""
 
-    @staticmethod
-    def at(address: str) -> str:
-        return (
+    def __init__(self, address: str) -> None:
+        super().__init__(
             f"The pipeline cannot use Spark Connect ({address}): it counts and moves files where the driver is, and "
             "with Spark Connect that is another machine. Name the cluster itself (--master spark://host:7077, yarn, "
             "k8s://...) or this machine (--master 'local[*]'), and unset SPARK_REMOTE. The data source pgqueue reads "

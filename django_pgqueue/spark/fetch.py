@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import adbc_driver_manager
-import adbc_driver_postgresql.dbapi
+import adbc_driver_postgresql
 import pyarrow as pa
 
 from django_pgqueue.spark import mask
@@ -21,16 +21,22 @@ BATCH_BYTES = 4 * 2**20
 
 
 def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of the statement.  The task that reads opens and closes the connection here."""
+    """Yields the rows of the statement.  The task that reads opens and closes the connection here.
+
+    The driver's ``dbapi`` would be shorter, but each task would import pyarrow.dataset and, where it is, Polars for it.
+    """
     try:
         with (
-            adbc_driver_postgresql.dbapi.connect(conninfo) as connection,
-            connection.cursor() as cursor,
+            adbc_driver_postgresql.connect(conninfo) as database,
+            adbc_driver_manager.AdbcConnection(database) as connection,
+            adbc_driver_manager.AdbcStatement(connection) as asked,
         ):
-            cursor.adbc_statement.set_options(**{BATCH: str(BATCH_BYTES)})
-            cursor.execute(statement)
-            for batch in cursor.fetch_record_batch():
-                yield shaped(batch, schema)
+            asked.set_options(**{BATCH: str(BATCH_BYTES)})
+            asked.set_sql_query(statement)
+            stream, _ = asked.execute_query()
+            with pa.RecordBatchReader.from_stream(stream) as found:
+                for batch in found:
+                    yield shaped(batch, schema)
     except (adbc_driver_manager.Error, OSError) as error:  # OSError: the stream broke off
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None

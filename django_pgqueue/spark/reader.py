@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 from psycopg import sql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from django_pgqueue.spark import database, mask, query, schema as schemas, slices
+from django_pgqueue.spark import database, mask, schema as schemas, slices
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import psycopg
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
     from django_pgqueue.spark.options import PipelineOptions
+    from django_pgqueue.spark.slices import Part
 
 
 class PgQueueReader(DataSourceReader):
@@ -36,9 +37,10 @@ class PgQueueReader(DataSourceReader):
                 case "attempts":
                     return self._of_attempts(connection)
                 case "messages":
-                    return self._of_messages(connection)
+                    wanted = min(self.options.num_partitions or 1, self.options.max_connections)
+                    return self.planned(slices.of_messages(connection, wanted))
                 case _:  # small, and without an id to cut by
-                    return [Slice(ranges=(slices.EVERYTHING,))]
+                    return self.planned([slices.WHOLE])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from django_pgqueue.spark import fetch  # noqa: PLC0415 -- planning does not need it
@@ -46,11 +48,17 @@ class PgQueueReader(DataSourceReader):
         key = self._mask_key()
         assert isinstance(partition, Slice)  # noqa: S101 -- Spark gives back what partitions() made
         conninfo, arrow = database.reading(self.options), schemas.arrow(self.schema)
-        asked = self._asked()
-        for conditions in partition.conditions():
-            statement = query.select(self.options.table, self.schema, [*asked, *conditions])
+        for statement in partition.statements:
             batches = fetch.batches(conninfo, statement, arrow)
             yield from batches if key is None else (fetch.masked(one, self.options.mask, key) for one in batches)
+
+    def planned(self, parts: Iterable[Part], *common: sql.Composable) -> list[Slice]:
+        """Returns a slice for each part; its rows fulfil the conditions of the options too, and the common ones."""
+        asked = [*self._asked(), *common]
+        return [
+            Slice(statements=tuple(select(self.options.table, self.schema, [*asked, one]) for one in part))
+            for part in parts
+        ]
 
     def _mask_key(self) -> bytes | None:
         """Returns the key of the masks, the same as where the read was planned; None: there are no masks."""
@@ -65,15 +73,11 @@ class PgQueueReader(DataSourceReader):
             raise InvalidOption(message)
         return key
 
-    def _of_messages(self, connection: psycopg.Connection) -> list[Slice]:
-        wanted = min(self.options.num_partitions or 1, self.options.max_connections)
-        return [Slice(ranges=ranges) for ranges in slices.of_messages(connection, wanted)]
-
     def _of_attempts(self, connection: psycopg.Connection) -> list[Slice]:
         snapshot = Snapshot.taken(connection)
         first, end = self.options.from_transaction, self.options.to_transaction
         at_most = self.options.partitions_at_most
-        found: list[tuple[slices.Part, ...]] | list[tuple[slices.Range, ...]] | None = None
+        found = None
         if first:
             found = slices.of_transactions(connection, first, min(end or snapshot.end, snapshot.end), at_most=at_most)
         if found is None:
@@ -84,15 +88,31 @@ class PgQueueReader(DataSourceReader):
                 earliest=self.options.finished_from,
                 latest=self.options.finished_to,
             )
-        return [Slice(ranges=ranges, snapshot=snapshot, transactions=(first, end)) for ranges in found]
+        return self.planned(found, slices.between("transaction_id", first, end), snapshot.condition())
 
     def _asked(self) -> list[sql.Composable]:
         """Returns the conditions of the options."""
-        asked: list[sql.Composable] = []
-        if self.options.finished_from is not None:
-            asked.append(sql.SQL("finished_at >= {}").format(self.options.finished_from))
-        if self.options.finished_to is not None:
-            asked.append(sql.SQL("finished_at < {}").format(self.options.finished_to))
+        asked = [slices.between("finished_at", self.options.finished_from, self.options.finished_to)]
         if self.options.where is not None:
             asked.append(sql.SQL("({}\n)").format(sql.SQL(self.options.where.replace("{", "{{").replace("}", "}}"))))
         return asked
+
+
+def select(table: str, schema: StructType, conditions: Iterable[sql.Composable]) -> str:
+    """Returns the statement with all values in its text: with parameters, the driver cannot fetch in bulk."""
+    columns = [_selected(field) for field in schema.fields] or [sql.SQL("")]
+    return (
+        sql.SQL("select {} from {} where {}")
+        .format(
+            sql.SQL(", ").join(columns),
+            sql.Identifier(schemas.SQL_NAMES[table]),
+            sql.SQL(" and ").join([slices.EVERYTHING, *conditions]),
+        )
+        .as_string(None)
+    )
+
+
+def _selected(field: StructField) -> sql.Composable:
+    """Times need no clamp: the tables refuse those that Python and Spark do not know."""
+    name = sql.Identifier(field.name)
+    return sql.SQL("{}::text").format(name) if field.name in schemas.JSON_COLUMNS else name

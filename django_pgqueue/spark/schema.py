@@ -32,11 +32,12 @@ LONG, INTEGER, SHORT = LongType(), IntegerType(), ShortType()
 TEXT, JSON, BOOLEAN, TIMESTAMP = StringType(), StringType(), BooleanType(), TimestampType()
 
 
-def _struct(columns: Iterable[tuple[str, DataType, bool]]) -> StructType:
+def struct(columns: Iterable[tuple[str, DataType, bool]]) -> StructType:
+    """Returns a schema from names, types, and whether a value can be null."""
     return StructType([StructField(name, kind, nullable) for name, kind, nullable in columns])
 
 
-ATTEMPTS = _struct(
+ATTEMPTS = struct(
     [
         ("id", LONG, False),
         ("message_id", LONG, False),
@@ -64,7 +65,7 @@ ATTEMPTS = _struct(
     ]
 )
 
-MESSAGES = _struct(
+MESSAGES = struct(
     [
         ("id", LONG, False),
         ("dequeue_at", LONG, False),
@@ -103,7 +104,7 @@ MESSAGES = _struct(
     ]
 )
 
-STEPS = _struct(
+STEPS = struct(
     [
         ("message_id", LONG, False),
         ("recorded_at", TIMESTAMP, False),
@@ -119,9 +120,9 @@ STEPS = _struct(
     ]
 )
 
-EVENTS = _struct([("name", TEXT, False), ("emitted_at", TIMESTAMP, False), ("payload", JSON, False)])
+EVENTS = struct([("name", TEXT, False), ("emitted_at", TIMESTAMP, False), ("payload", JSON, False)])
 
-APPROVALS = _struct(
+APPROVALS = struct(
     [
         ("message_id", LONG, False),
         ("asked_at", TIMESTAMP, False),

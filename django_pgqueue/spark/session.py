@@ -77,14 +77,14 @@ def start(
 def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """Returns a session for the steps of the pipeline, whose driver is this process."""
     if address := _connect_address(master):
-        raise SparkConnectRefused(SparkConnectRefused.at(address))
+        raise SparkConnectRefused(address)
     return start(name, master=master, configuration=configuration, source=False)
 
 
 def check_here(spark: SparkSession) -> None:
     """Raises an error if the driver of a session is another process."""
     if ".connect." in type(spark).__module__:
-        raise SparkConnectRefused(SparkConnectRefused.at("this session"))
+        raise SparkConnectRefused("this session")
 
 
 def _connect_address(master: str | None) -> str | None:

@@ -11,15 +11,13 @@ import math
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 from pyspark.sql.datasource import InputPartition
 
 if TYPE_CHECKING:
     import psycopg
-
-    from django_pgqueue.spark.snapshot import Snapshot
 
 BYTES_A_TASK = 128 * 2**20
 ROWS_A_TASK = 50_000
@@ -36,61 +34,27 @@ COUNT = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """Rows between two times and between two ids; ``*_to`` is left out, None is open."""
-
-    time_from: dt.datetime | None = None
-    time_to: dt.datetime | None = None
-    id_from: int | None = None
-    id_to: int | None = None
-
-    def condition(self) -> sql.Composable:
-        parts = [
-            sql.SQL(text).format(value)
-            for text, value in (
-                ("finished_at >= {}", self.time_from),
-                ("finished_at < {}", self.time_to),
-                ("id >= {}", self.id_from),
-                ("id < {}", self.id_to),
-            )
-            if value is not None
-        ]
-        return sql.SQL(" and ").join(parts) if parts else sql.SQL("true")
-
-
-EVERYTHING = Range()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """One of several equal parts, by the remainder of the id."""
-
-    number: int
-    of: int
-
-    def condition(self) -> sql.Composable:
-        return sql.SQL("id % {} = {}").format(self.of, self.number) if self.of > 1 else sql.SQL("true")
+Part = tuple[sql.Composable, ...]
+"""The rows of one task: a condition for each of its statements."""
+EVERYTHING = sql.SQL("true")
+WHOLE: Part = (EVERYTHING,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Slice(InputPartition):
-    """The rows that one task reads, with one statement for each range."""
+    """The statements that one task reads."""
 
-    ranges: tuple[Range | Part, ...]
-    snapshot: Snapshot | None = None
-    transactions: tuple[int | None, int | None] = (None, None)
+    statements: tuple[str, ...]
 
-    def conditions(self) -> list[list[sql.Composable]]:
-        common: list[sql.Composable] = []
-        first, end = self.transactions
-        if first:
-            common.append(sql.SQL("transaction_id >= {}").format(first))
-        if end is not None:
-            common.append(sql.SQL("transaction_id < {}").format(end))
-        if self.snapshot is not None:
-            common.append(self.snapshot.condition())
-        return [[range_.condition(), *common] for range_ in self.ranges]
+
+def between(column: str, low: Any, high: Any) -> sql.Composable:
+    """Returns the condition that a value is ``low`` or more, and less than ``high``; None is open."""
+    parts = [
+        sql.SQL(text).format(sql.Identifier(column), value)
+        for text, value in (("{} >= {}", low), ("{} < {}", high))
+        if value is not None
+    ]
+    return sql.SQL(" and ").join(parts) if parts else EVERYTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +68,10 @@ class Day:
     def end(self) -> dt.datetime:
         return self.begin + DAY
 
+    def rows(self, first: int | None, end: int | None) -> sql.Composable:
+        """Returns the condition for the rows of the day between two ids."""
+        return sql.SQL(" and ").join([between("finished_at", self.begin, self.end), between("id", first, end)])
+
     def overlaps(self, earliest: dt.datetime | None, latest: dt.datetime | None) -> bool:
         return (earliest is None or self.end > earliest) and (latest is None or self.begin <= latest)
 
@@ -116,27 +84,26 @@ class Cut:
     id: int
 
 
-def of_messages(connection: psycopg.Connection, wanted: int) -> list[tuple[Range, ...]]:
+def of_messages(connection: psycopg.Connection, wanted: int) -> list[Part]:
     """Cuts by id.  One statement sees one moment, so there is only one part by default."""
     first, last = connection.execute("select min(id), max(id) from pgqueue_message").fetchone() or (None, None)
     if first is None or wanted == 1:
-        return [(EVERYTHING,)]
+        return [WHOLE]
     cuts = sorted({first + (last - first + 1) * part // wanted for part in range(1, wanted)})
-    return [(Range(id_from=low, id_to=high),) for low, high in pairwise([None, *cuts, None])]
+    return [(between("id", low, high),) for low, high in pairwise([None, *cuts, None])]
 
 
-def of_transactions(
-    connection: psycopg.Connection, first: int, end: int, *, at_most: int
-) -> list[tuple[Part, ...]] | None:
+def of_transactions(connection: psycopg.Connection, first: int, end: int, *, at_most: int) -> list[Part] | None:
     """Cuts the rows of some transactions by remainder: each task scans all of them.  None: they are too many."""
     limit = ROWS_A_TASK * at_most
     rows = count(connection, first, end, limit=limit)
     return None if rows > limit else parts(rows, at_most=at_most)
 
 
-def parts(rows: int, *, at_most: int) -> list[tuple[Part, ...]]:
+def parts(rows: int, *, at_most: int) -> list[Part]:
+    """Returns parts of the same size, by the remainder of the id."""
     number = max(1, min(at_most, math.ceil(rows / ROWS_A_TASK)))
-    return [(Part(number=each, of=number),) for each in range(number)]
+    return [(sql.SQL("id % {} = {}").format(number, each),) for each in range(number)] if number > 1 else [WHOLE]
 
 
 def count(connection: psycopg.Connection, first: int, end: int, *, limit: int) -> int:
@@ -152,7 +119,7 @@ def of_days(
     exactly: int | None = None,
     earliest: dt.datetime | None = None,
     latest: dt.datetime | None = None,
-) -> list[tuple[Range, ...]]:
+) -> list[Part]:
     """Cuts the whole history into slices of about the same size; only days between the two times count for the size."""
     days = [day for day in _days(connection) if day.overlaps(earliest, latest)]
     wanted = exactly or max(1, min(at_most, math.ceil(sum(day.size for day in days) / BYTES_A_TASK)))
@@ -189,17 +156,15 @@ def _ids(connection: psycopg.Connection, day: Day, fractions: list[float]) -> li
     return sorted({first + math.floor((last - first + 1) * fraction) for fraction in fractions})
 
 
-def _between(low: Cut | None, high: Cut | None) -> tuple[Range, ...]:
+def _between(low: Cut | None, high: Cut | None) -> Part:
     """Returns the ranges between two cuts: the end of one day, whole days, the beginning of another."""
     if low is not None and high is not None and low.day == high.day:
-        return (Range(time_from=low.day.begin, time_to=low.day.end, id_from=low.id, id_to=high.id),)
+        return (low.day.rows(low.id, high.id),)
     ranges = []
     if low is not None:
-        ranges.append(Range(time_from=low.day.begin, time_to=low.day.end, id_from=low.id))
+        ranges.append(low.day.rows(low.id, None))
     if low is None or high is None or low.day.end < high.day.begin:
-        ranges.append(
-            Range(time_from=None if low is None else low.day.end, time_to=None if high is None else high.day.begin)
-        )
+        ranges.append(between("finished_at", low and low.day.end, high and high.day.begin))
     if high is not None:
-        ranges.append(Range(time_from=high.day.begin, time_to=high.day.end, id_to=high.id))
+        ranges.append(high.day.rows(None, high.id))
     return tuple(ranges)

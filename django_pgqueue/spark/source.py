@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from django_pgqueue.spark import database, messages, schema as schemas
+from django_pgqueue.spark import schema as schemas
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
 
@@ -51,7 +51,10 @@ class PgQueueDataSource(DataSource):
     @property
     def checked(self) -> PipelineOptions:
         options = PipelineOptions.of(self.options)
-        database.check(options)
+        if options.url is not None:
+            from django_pgqueue.spark import database  # noqa: PLC0415 -- most reads are described without psycopg
+
+            database.refuse_password(options.url)
         return options
 
     def schema(self) -> StructType:
@@ -82,6 +85,8 @@ class PgQueueDataSource(DataSource):
 
     def _for_writing(self, schema: StructType, *, overwrite: bool) -> PipelineOptions:
         """Checks everything that can be known before a task runs."""
+        from django_pgqueue.spark import database, messages  # noqa: PLC0415
+
         options = self.checked
         if overwrite:
             message = 'A write cannot replace a queue, it adds messages. Use mode("append").'

@@ -14,7 +14,6 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from django_pgqueue.spark import database, slices
 from django_pgqueue.spark.errors import HistoryReplaced, InvalidOption
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.slices import Slice
 from django_pgqueue.spark.snapshot import horizon
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from django_pgqueue.spark.options import PipelineOptions
+    from django_pgqueue.spark.slices import Slice
 
 Offset = dict[str, Any]
 
@@ -83,7 +83,8 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         at_most = self.options.partitions_at_most
         with self._connection() as connection:
             rows = slices.count(connection, first, last, limit=slices.ROWS_A_TASK * at_most)
-        return [Slice(ranges=part, transactions=(first, last)) for part in slices.parts(rows, at_most=at_most)]
+        parts = slices.parts(rows, at_most=at_most)
+        return self.reader.planned(parts, slices.between("transaction_id", first, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.reader.read(partition)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from django_pgqueue.spark import query, reader, schema, slices
+from django_pgqueue.spark import reader, schema, slices
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS
@@ -90,7 +90,7 @@ def test_the_columns_are_the_requested_ones(spark: SparkSession, queue: Session)
 
 
 def test_only_the_requested_columns_are_selected() -> None:
-    found = query.select("attempts", StructType().add("queue", "string"), [])
+    found = reader.select("attempts", StructType().add("queue", "string"), [])
     assert found == 'select "queue" from "pgqueue_attempt" where true'
 
 
@@ -208,7 +208,7 @@ def test_invalid_options_are_an_error_before_any_task_runs(
 def test_a_server_that_goes_away_in_the_middle_is_an_error(queue: Session, here: None) -> None:
     finish(queue, 20_000, headers={"much": "x" * 2000})
     reading = reader.PgQueueReader(PipelineOptions.of({}), ATTEMPTS)
-    batches = reading.read(slices.Slice(ranges=(slices.EVERYTHING,)))
+    batches = reading.read(*reading.planned([slices.WHOLE]))
     next(batches)
     queue.rows("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'pgqueue-spark'")
     with pytest.raises(DatabaseUnavailable, match="PostgreSQL could not be read"):

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from django_pgqueue.spark import session as sessions_of_spark
 from django_pgqueue.spark.errors import NOT_STARTED, NoJava, SparkQueueError, reason
 from django_pgqueue.spark.pipeline.export import patiently
-from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.source import PgQueueDataSource, registered
 from tests.support.pages import ROOT
 
@@ -92,12 +92,18 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
 IMPORTS = """
 import sys
 sys.modules["django"] = None  # an import of it is an error
-from django_pgqueue.spark import columns, fetch, reader, rows, session, source, stream, tasks, writer
+from django_pgqueue.spark import __main__
+assert "pyspark" not in sys.modules, "help and errors of the command line are quick"
+from django_pgqueue.spark import source
+assert "psycopg" not in sys.modules, "Spark starts a process to describe a read, and it connects to nothing"
+from django_pgqueue.spark import fetch, reader
+assert not {"polars", "pyarrow.dataset"} & sys.modules.keys(), "each task would load them"
+from django_pgqueue.spark import columns, rows, session, stream, tasks, writer
 from django_pgqueue.values import limits
 """
 
 
-def test_executors_need_no_django() -> None:
+def test_executors_need_no_django_and_load_little() -> None:
     subprocess.run([sys.executable, "-c", IMPORTS], check=True, cwd=ROOT)
 
 
@@ -153,5 +159,5 @@ def test_a_python_process_that_does_not_start_in_time_is_tried_again() -> None:
             raise RuntimeError(NOT_STARTED)
         return []
 
-    assert patiently(gather, Quiet()) == []
+    assert patiently(gather, Progress()) == []
     assert len(tries) == 3

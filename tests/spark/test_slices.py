@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from django_pgqueue.spark import slices
-from django_pgqueue.spark.slices import Slice
 from tests.spark.conftest import finish, without_old_pages
 
 if TYPE_CHECKING:
@@ -34,9 +33,8 @@ def history(session: Session) -> Session:
 
 def ids(session: Session, ranges: Any, table: str = "pgqueue_attempt") -> list[int]:
     found: list[int] = []
-    for conditions in Slice(ranges=ranges).conditions():
-        where = " and ".join(condition.as_string(None) for condition in conditions)
-        found += session.column(f"select id from {table} where {where}")
+    for condition in ranges:
+        found += session.column(f"select id from {table} where {condition.as_string(None)}")
     return found
 
 
@@ -54,18 +52,15 @@ def test_slices_of_days_are_the_whole_history_and_about_even(history: Session) -
 
 
 def test_a_slice_is_whole_days_and_parts_of_days(history: Session) -> None:
-    conditions = [
-        slices.Range(time_from=TODAY, time_to=TODAY + DAY, id_from=5),
-        slices.Range(time_from=TODAY + DAY, time_to=None),
-    ]
-    low = slices.Cut(day=slices.Day(begin=TODAY, size=1), id=5)
-    assert list(slices._between(low, None)) == conditions
+    day = slices.Day(begin=TODAY, size=1)
+    conditions = (day.rows(5, None), slices.between("finished_at", TODAY + DAY, None))
+    assert slices._between(slices.Cut(day=day, id=5), None) == conditions
 
 
 def test_a_small_history_is_read_by_one_task_and_a_large_one_by_as_many_as_there_may_be(
     history: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert slices.of_days(history.connection, at_most=8) == [(slices.EVERYTHING,)]
+    assert slices.of_days(history.connection, at_most=8) == [slices.WHOLE]
     monkeypatch.setattr(slices, "BYTES_A_TASK", 1000)
     assert len(slices.of_days(history.connection, at_most=4)) == 4
 
@@ -88,7 +83,7 @@ def test_slices_of_messages_are_all_messages(session: Session) -> None:
 
 
 def test_an_empty_queue_is_one_slice(session: Session) -> None:
-    assert slices.of_messages(session.connection, 4) == [(slices.EVERYTHING,)]
+    assert slices.of_messages(session.connection, 4) == [slices.WHOLE]
     assert len(slices.of_days(session.connection, at_most=4, exactly=4)) <= 4
 
 

@@ -35,16 +35,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         try:
-            from django_pgqueue.spark.command.arguments import add_arguments  # noqa: PLC0415 -- an extra
+            from django_pgqueue.spark.arguments import add_arguments  # noqa: PLC0415 -- an extra
         except ImportError as error:
             raise CommandError(missing(error)) from error
         add_arguments(parser, common=common)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         try:
-            from django_pgqueue.spark import command, session  # noqa: PLC0415
+            from django_pgqueue.spark import arguments, session, steps  # noqa: PLC0415
             from django_pgqueue.spark.errors import SparkQueueError  # noqa: PLC0415
-            from django_pgqueue.spark.pipeline.progress import Quiet, shown  # noqa: PLC0415
+            from django_pgqueue.spark.progress import Progress, shown  # noqa: PLC0415
         except ImportError as error:
             raise CommandError(missing(error)) from error
         backend = queue(options["backend"])
@@ -52,17 +52,18 @@ class Command(BaseCommand):
         if asked.step == "export" and asked.keep_days is None:
             asked.keep_days = backend.settings.history_days
         publish(backend.settings.database)
+        showing = shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Progress())
         try:
-            with shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Quiet()) as progress:
+            with showing as progress:
                 progress.step("starting Spark")
                 spark = session.start_here(
                     f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf)
                 )
-                command.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
+                steps.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
             raise CommandError(str(error), returncode=error.exit_code) from error
         except KeyboardInterrupt as error:
-            raise CommandError(command.INTERRUPTED, returncode=command.INTERRUPTED_CODE) from error
+            raise CommandError(arguments.INTERRUPTED, returncode=arguments.INTERRUPTED_CODE) from error
 
 
 def missing(error: ImportError) -> str:

@@ -168,9 +168,8 @@ class Lake:
         create(place, schema, configuration=known, raise_if_key_not_exists=False)
         place.sync_log(0)
 
-    def version(self, number: int | None = None) -> Version:
-        """Returns the current version, or an older one whose files still exist."""
-        table = self.opened("attempts", number)
+    def version(self) -> Version:
+        table = self.opened("attempts")
         settings = table.metadata().configuration
         if "pgqueue.lake_id" not in settings:
             message = f"{self.root} has a Delta table that django_pgqueue did not make. Name another folder."

@@ -9,7 +9,7 @@ from django_pgqueue.spark.pipeline.known_position import Missed, forget
 from django_pgqueue.spark.pipeline.replay import Replayed, replay
 from django_pgqueue.spark.pipeline.reporting import Reported, report
 from django_pgqueue.spark.pipeline.whatif import Prediction, needed, whatif
-from django_pgqueue.spark.whatif import Scenario
+from django_pgqueue.spark.simulation import Scenario
 
 __all__ = [
     "Dropped",

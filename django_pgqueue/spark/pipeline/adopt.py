@@ -13,8 +13,8 @@ from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTORY
 from django_pgqueue.spark.lake.upkeep import erase_messages
 from django_pgqueue.spark.pipeline.export import check as check_options
-from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from django_pgqueue.spark.lake import Version
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 COLUMNS = ("id", "message_id", "finished_at")
 
@@ -55,7 +54,7 @@ def adopt(
 
     Raises a LakeError when the two have no attempt in common, or different attempts with one id.
     """
-    progress, options = progress or Quiet(), options or {}
+    progress, options = progress or Progress(), options or {}
     check_options(options)
     lake = Lake.open(spark, path)
     with origin_of(lake, options) as origin:

@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS, TIMESTAMP
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 PARTITIONS = """
     select to_date(right(c.relname, 8), 'YYYYMMDD')
@@ -60,7 +59,7 @@ def drop_exported(
 
     Results of jobs, and failed messages to enqueue again, come from the history: keep the days that people may need.
     """
-    progress = progress or Quiet()
+    progress = progress or Progress()
     lake = Lake.open(spark, path)
     version = lake.version()
     KeptColumns.of(version).require(ATTEMPTS.fieldNames(), "--drop-exported")

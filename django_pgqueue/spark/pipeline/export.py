@@ -13,8 +13,8 @@ from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.known_position import KnownPosition
-from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.reader import PgQueueReader
 from django_pgqueue.spark.schema import ATTEMPTS
 from django_pgqueue.spark.stream import PgQueueStreamReader
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake import DataFile, Version
     from django_pgqueue.spark.lake.data_files import Counted
     from django_pgqueue.spark.pipeline.known_position import Missed
-    from django_pgqueue.spark.pipeline.progress import Progress
     from django_pgqueue.spark.pipeline.source_database import Origin
 
 MAX_STARTS = 3
@@ -72,7 +71,7 @@ def export(
     >>> export(spark, "/data/jobs").rows  # doctest: +SKIP
     250000
     """
-    progress, options = progress or Quiet(), options or {}
+    progress, options = progress or Progress(), options or {}
     check(options)
     lake = Lake.open_or_new(spark, path)
     with origin_of(lake, options) as origin:

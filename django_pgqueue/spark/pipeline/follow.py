@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.pipeline.export import Run, check, pieces
-from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
+from django_pgqueue.spark.progress import Progress
 
 if TYPE_CHECKING:
     import os
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 VACUUM_EVERY = 100
 """Number of batches."""
@@ -40,7 +39,7 @@ def follow(
     It continues where the last export or follow ended, and the next export continues where it ends.  With ``once`` it
     adds the attempts that there are now, and ends.  A batch has about ``maxRowsPerBatch`` rows at most.
     """
-    progress, options = progress or Quiet(), options or {}
+    progress, options = progress or Progress(), options or {}
     check(options)
     lake = Lake.open_or_new(spark, path)
     added = 0

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from django_pgqueue.spark.lake import Lake
-    from django_pgqueue.spark.pipeline.progress import Progress
+    from django_pgqueue.spark.progress import Progress
 
 MOVE = "select missed_attempts, missed_from, missed_until from pgqueue_lake_move(%s, %s, %s, %s)"
 FORGET = "select pgqueue_lake_forget(%s)"

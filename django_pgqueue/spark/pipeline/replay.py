@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
-from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.source import registered
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 PREVIEWED = 10
 REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
@@ -67,7 +66,7 @@ def replay(
 
     >>> replay(spark, "/data/jobs", "status = 'failed' and task = 'shop.tasks.send_receipt'")  # doctest: +SKIP
     """
-    progress = progress or Quiet()
+    progress = progress or Progress()
     progress.step("selecting")
     same_environment(spark, PipelineOptions.of(options or {}))
     lake = Lake.open(spark, path)

@@ -17,8 +17,8 @@ from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.pipeline.export import check
-from django_pgqueue.spark.pipeline.progress import Quiet
 from django_pgqueue.spark.pipeline.source_database import origin_of
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.report import Quality, errors_by_hour, hours, quality, queues_by_hour
 from django_pgqueue.spark.schema import arrow
 from django_pgqueue.spark.source import registered
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from django_pgqueue.spark.lake import Version
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 TABLES = ("report_hour", "report_queue", "report_error")
 WAITING = ("queue", "task", "channel", "created_at", "dequeue_at", "locked_at")
@@ -63,7 +62,7 @@ def report(
     replaces hours that were reported before.  ``targets`` has seconds by queue ("*": all others), within which an
     attempt should start after it was due.
     """
-    progress, options = progress or Quiet(), options or {}
+    progress, options = progress or Progress(), options or {}
     check(options)
     lake = Lake.open(spark, path)
     with origin_of(lake, options) as origin:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake import LakeError, read_lake
-from django_pgqueue.spark.pipeline.progress import Quiet
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.report.moments import due_ms, run_ms
-from django_pgqueue.spark.whatif import Scenario, SimulatedArrival, simulate
+from django_pgqueue.spark.simulation import Scenario, SimulatedArrival, simulate
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
-    from django_pgqueue.spark.pipeline.progress import Progress
 
 COLUMNS = ("queue", "channel", "status", "priority", "created_at", "dequeue_at", "started_at", "finished_at")
 MOST = 2_000_000
@@ -55,7 +55,7 @@ def whatif(
 
     >>> whatif(spark, "/data/jobs", [Scenario(slots=n) for n in (4, 8, 16)])  # doctest: +SKIP
     """
-    progress = progress or Quiet()
+    progress = progress or Progress()
     progress.step("reading arrivals")
     recorded = record(read_lake(spark, path, columns=COLUMNS, since=since, until=until), queues)
     progress.step(f"simulating {len(scenarios)} scenarios")
@@ -78,7 +78,7 @@ def needed(
     progress: Progress | None = None,
 ) -> dict[float, int | None]:
     """Returns by load the fewest slots with which ``share`` of the messages starts ``within`` seconds, or None."""
-    progress = progress or Quiet()
+    progress = progress or Progress()
     progress.step("searching the number of slots")
     recorded = record(read_lake(spark, path, columns=COLUMNS, since=since, until=until), queues)
     found = spark.sparkContext.parallelize(list(loads), len(loads)).map(
@@ -131,18 +131,10 @@ def needed_slots(
     recorded: Sequence[SimulatedArrival], *, target_ms: float, share: float, load: float, most: int = 4096
 ) -> int | None:
     """Finds the fewest slots with which that share of messages starts in time: by halving, as more are never slower."""
-    low, high = 1, most
-    if not fits(recorded, most, target_ms, share, load):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if fits(recorded, middle, target_ms, share, load):
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
+    def fits(slots: int) -> bool:
+        waits = sorted(simulate(recorded, Scenario(slots=slots, load=load)).waits_ms)
+        return at(waits, share) <= target_ms
 
-def fits(recorded: Sequence[SimulatedArrival], slots: int, target_ms: float, share: float, load: float) -> bool:
-    waits = sorted(simulate(recorded, Scenario(slots=slots, load=load)).waits_ms)
-    return at(waits, share) <= target_ms
+    slots = 1 + bisect_left(range(1, most + 1), True, key=fits)
+    return slots if slots <= most else None

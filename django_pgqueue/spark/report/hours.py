@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
-from django_pgqueue.spark.report.buckets import EMPTY, bucket
+from django_pgqueue.spark.report.histograms import EMPTY, bucket
 from django_pgqueue.spark.report.moments import hour_of, ms, run_ms, wait_ms, within
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import pytest
 
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
+from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import ended, settled
 from tests.support.sessions import NOON, end_one
@@ -269,7 +270,7 @@ def test_a_prepared_transaction_that_holds_the_export_back_is_named_with_what_en
     assert export(spark, lake, options=options).rows == 1
 
 
-class Said:
+class Said(Progress):
     """Progress that is remembered."""
 
     def __init__(self) -> None:

@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from django_pgqueue.spark.lake.schema import ATTEMPTS, REPORT_ERROR, REPORT_HOUR, REPORT_QUEUE
+from django_pgqueue.spark.lake.schema import REPORT_ERROR, REPORT_HOUR, REPORT_QUEUE
 from django_pgqueue.spark.report import errors_by_hour, hours, percentiles, quality, queues_by_hour, rollup
+from django_pgqueue.spark.schema import ATTEMPTS
 from django_pgqueue.values.histogram import bucket, quantile_ms
 
 if TYPE_CHECKING:

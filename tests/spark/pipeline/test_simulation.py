@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 
-from django_pgqueue.spark.whatif import Scenario, SimulatedArrival, simulate
+from django_pgqueue.spark.simulation import Scenario, SimulatedArrival, simulate
 
 pytest.importorskip("pyspark")
 

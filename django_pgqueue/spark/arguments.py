@@ -1,4 +1,7 @@
-"""Arguments of the command line.  Imports no Spark, so that help and errors are quick."""
+"""The command line: ``manage.py qpipeline`` and ``pgqueue-spark`` have the same.
+
+Imports no Spark, so that help and errors are quick.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+INTERRUPTED = "Interrupted. The lake has no partial results: the next run repeats the work that had not become visible."
+INTERRUPTED_CODE = 130
+"""The exit code of shells for a program that Ctrl-C has ended."""
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse.ArgumentParser], None]) -> None:

@@ -5,31 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Progress(Protocol):
+class Progress:
+    """Progress of which nobody is told."""
+
     def step(self, words: str) -> None:
         """Shows what begins now."""
-        ...
 
     def say(self, words: str) -> None:
         """Prints a line that stays."""
-        ...
 
 
-class Quiet:
-    def step(self, words: str) -> None:
-        pass
-
-    def say(self, words: str) -> None:
-        pass
-
-
-class Lines:
+class Lines(Progress):
     """Progress for logs and for terminals without rich."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -59,7 +51,7 @@ def shown(stream: TextIO | None = None) -> Iterator[Progress]:
     with console.status("starting") as status:
         begun = time.monotonic()
 
-        class Bar:
+        class Bar(Progress):
             def step(self, words: str) -> None:
                 status.update(f"{words} … [dim]({time.monotonic() - begun:.0f} s so far)[/dim]")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.pipeline.progress import Progress
+    from django_pgqueue.spark.progress import Progress
 
 Say = Callable[[str], None]
 KEEP_DAYS = 30

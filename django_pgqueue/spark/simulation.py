@@ -1,15 +1,38 @@
-"""The simulation itself: plain Python, without Spark, one scenario at a time."""
+"""Simulates recorded arrivals with other numbers of workers: plain Python, without Spark, one scenario at a time."""
 
 from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from django_pgqueue.spark.whatif.scenario import Scenario
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """
+    >>> str(Scenario(slots=8, load=2.0))
+    '8 slots, load x 2'
+    """
+
+    slots: int
+    """Messages that all workers together run at a time: processes times threads."""
+    load: float = 1.0
+    """Factor; 2 means the same arrivals in half the time."""
+    channel_limit: int | None = None
+    """Messages of one channel that run at a time."""
+
+    def __post_init__(self) -> None:
+        if self.slots < 1 or self.load <= 0 or (self.channel_limit is not None and self.channel_limit < 1):
+            message = f"{self!r} is impossible: slots and limits must be 1 or more, and the load more than 0."
+            raise ValueError(message)
+
+    def __str__(self) -> str:
+        limit = "" if self.channel_limit is None else f", {self.channel_limit} at a time a channel"
+        return f"{self.slots} slots, load x {self.load:g}{limit}"
 
 
 class SimulatedArrival(NamedTuple):
@@ -79,7 +102,6 @@ class Simulation:
 def simulate(arrivals: Iterable[SimulatedArrival], scenario: Scenario) -> Simulation:
     """Returns a simulation that has run, with its ``waits_ms``, ``busy_ms`` and ``ended_ms``.
 
-    >>> from django_pgqueue.spark.whatif.scenario import Scenario
     >>> simulate([SimulatedArrival(0, 10), SimulatedArrival(1, 10)], Scenario(slots=1)).waits_ms
     [0.0, 9.0]
     """
