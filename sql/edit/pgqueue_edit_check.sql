@@ -62,13 +62,14 @@ begin
             using errcode = 'invalid_parameter_value';
     end if;
     v_value := p_parameters -> v_wanted;
-    if p_action = 'move' and (jsonb_typeof(v_value) <> 'string' or octet_length(v_value #>> '{}') not between 1 and 255)
+    if p_action = 'move' and (jsonb_typeof(v_value) <> 'string' or octet_length(v_value #>> '{}') not between 1 and 255
+                              or v_value #>> '{}' ~ '[\u0001-\u001f\u007f]')
        or p_action = 'postpone' and v_value::text !~ '^-?[0-9]{1,15}$'
        or p_action = 'prioritise' and (v_value::text !~ '^-?[0-9]{1,3}$' or v_value::text::integer not between -100 and 100)
     then
         raise exception 'p_parameters: % is %', v_wanted, left(v_value::text, 100)
             using errcode = 'invalid_parameter_value',
-                  hint = 'A queue is a name of up to 255 bytes, a priority a whole number from -100 to 100, and run_at epoch ms.';
+                  hint = 'A queue is a name of up to 255 bytes without control characters, a priority a whole number from -100 to 100, and run_at epoch ms.';
     end if;
 end
 $$;

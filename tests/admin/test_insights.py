@@ -194,7 +194,7 @@ def test_a_row_that_another_program_has_written_breaks_no_page(root: Visitor) ->
     hour(waits={100: 1}, runs={100: 1}, succeeded=1)
     hour(1)
     ReportQueue.objects.create(hour=NOON, queue="mail", depth=0, depth_max=0, running=0, running_max=0, slots=0)
-    broken = ReportHour.objects.order_by("pk").last()
+    broken = ReportHour.objects.latest("pk")
     whole = figures(root.open(INSIGHTS))
     for one in HISTOGRAMS:
         sql("update pgqueue_report_hour set wait_histogram = %s, run_histogram = %s where id = %s", one, one, broken.pk)
@@ -203,7 +203,7 @@ def test_a_row_that_another_program_has_written_breaks_no_page(root: Visitor) ->
         for number in (-(2**63), 2**63 - 1):
             sql(f"update pgqueue_report_hour set {column} = %s where id = %s", number, broken.pk)
             root.open(INSIGHTS)
-    for number in ("Infinity", "-Infinity", "NaN", "1e308", "-1"):
-        sql("update pgqueue_report_hour set wait_ms = %s, run_ms = %s where id = %s", number, number, broken.pk)
-        sql("update pgqueue_report_queue set running = %s", number)
+    for figure in ("Infinity", "-Infinity", "NaN", "1e308", "-1"):
+        sql("update pgqueue_report_hour set wait_ms = %s, run_ms = %s where id = %s", figure, figure, broken.pk)
+        sql("update pgqueue_report_queue set running = %s", figure)
         root.open(INSIGHTS)

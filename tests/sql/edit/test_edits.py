@@ -375,6 +375,7 @@ def test_a_filter_finds_the_failures_of_a_group(session: Session) -> None:
         ("cancel", {}, {"queue": "mail"}, "must be {}"),
         ("move", {}, {}, 'must be {"queue": …}'),
         ("move", {}, {"queue": ""}, "queue is"),
+        ("move", {}, {"queue": "bulk\n"}, r'queue is "bulk\\n"'),
         ("prioritise", {}, {"priority": 101}, "priority is 101"),
         ("postpone", {}, {"run_at": "now"}, "run_at is"),
     ],
