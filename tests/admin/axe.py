@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.support.fixtures import browser
 
 VERSION = "4.10.3"
-SERIOUS = {"serious", "critical"}
+FAULTS = {"moderate", "serious", "critical"}
 # A colour on its way to another one is neither.
 STILL = """
     const still = new CSSStyleSheet();
@@ -38,7 +38,7 @@ def source(folder: Path) -> str:
 
 
 def faults(page: browser.Page, axe: str, *rules: str) -> list[str]:
-    """The serious faults of the page: the rule, its text, and the place.  ``rules``: only these."""
+    """The faults of the page, but for minor ones: the rule, its text, and the place.  ``rules``: only these."""
     page.driver.execute_script(STILL + axe)
     options = {"resultTypes": ["violations"], **({"runOnly": list(rules)} if rules else {})}
     script = "axe.run(arguments[0], arguments[1]).then(arguments[2])"
@@ -46,6 +46,6 @@ def faults(page: browser.Page, axe: str, *rules: str) -> list[str]:
     return [
         f"{fault['id']}: {fault['help']}: {node['html']} {node['any'][:1]}"
         for fault in found["violations"]
-        if fault["impact"] in SERIOUS
+        if fault["impact"] in FAULTS
         for node in fault["nodes"]
     ]
