@@ -65,6 +65,9 @@ class PgQueueDataSource(DataSource):
         from django_pgqueue.spark.reader import PgQueueReader  # noqa: PLC0415 -- only what a task needs
 
         options = self.checked
+        if options.table != "attempts" and (options.from_transaction, options.to_transaction) != (None, None):
+            message = f"Options fromTransaction and toTransaction are about attempts, and table is {options.table}."
+            raise InvalidOption(message)
         return PgQueueReader(options, schemas.checked(options.table, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> PgQueueWriter:
@@ -81,6 +84,9 @@ class PgQueueDataSource(DataSource):
         from django_pgqueue.spark.stream import PgQueueStreamReader  # noqa: PLC0415
 
         options = self.checked
+        if options.to_transaction is not None:
+            message = f"Option toTransaction is {options.to_transaction}, and a stream has no end. Use spark.read."
+            raise InvalidOption(message)
         return PgQueueStreamReader(options, schemas.checked(options.table, schema))
 
     def _for_writing(self, schema: StructType, *, overwrite: bool) -> PipelineOptions:

@@ -11,6 +11,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.schema import ATTEMPTS, STEPS
 from django_pgqueue.spark.source import PgQueueDataSource
 from tests.support.pages import FOLDER
 
@@ -123,6 +124,13 @@ def test_a_custom_schema_must_have_known_columns_and_types() -> None:
         source.reader(StructType().add("colour", "string"))
     with pytest.raises(InvalidColumns, match="Column 'queue' of attempts is string, but int in the schema"):
         source.reader(StructType().add("queue", "integer"))
+
+
+def test_a_cut_by_transactions_that_would_be_ignored_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="are about attempts, and table is steps"):
+        PgQueueDataSource({"table": "steps", "fromTransaction": "7"}).reader(STEPS)
+    with pytest.raises(InvalidOption, match="Option toTransaction is 7, and a stream has no end"):
+        PgQueueDataSource({"toTransaction": "7"}).streamReader(ATTEMPTS)
 
 
 def test_the_page_has_every_option_with_its_default() -> None:
