@@ -295,17 +295,17 @@ class TestTooLong:
     def test_a_row_lock_of_another_session_does_not_block_the_admin(self, root: Visitor) -> None:
         pk = send(delay_ms=HOUR_MS)
         act = {"action": "run_now", "_selected_action": [pk], "index": 0}
-        asks: list[Callable[[], Any]] = [
-            lambda: root.client.post(MESSAGES, act),
-            lambda: root.client.get(MESSAGES, {"queue": "default"}),
-            lambda: root.client.get(f"{MESSAGES}{pk}/change/"),
+        asks: list[tuple[Callable[[], Any], str]] = [
+            (lambda: root.client.post(f"{MESSAGES}?queue=default", act), f"{MESSAGES}?queue=default"),
+            (lambda: root.client.get(MESSAGES, {"queue": "default"}), MESSAGES),
+            (lambda: root.client.get(f"{MESSAGES}{pk}/change/"), MESSAGES),
         ]
-        for ask in asks:
+        for ask, leads_to in asks:
             with psycopg.connect(conninfo()) as other:
                 other.execute("lock table pgqueue_message in access exclusive mode")
                 answer = ask()
+            assert answer.url == leads_to
             page = root.open(answer.url)
-            assert page.response.request["PATH_INFO"] == MESSAGES
             assert "was cancelled. Nothing was changed." in page.said[0]
             assert page.column("status") == ["scheduled"]
 
