@@ -38,8 +38,8 @@ IN_SQL = {
     # The same, where steps of several jobs are recorded at once.
     "steps-fence": (
         "pgqueue_step_record_many",
-        "join held h on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker",
-        "join held h on h.id = a.id",
+        "on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker",
+        "on h.id = a.id",
     ),
     # Nobody looks once more for an event that was emitted while its waiter was written.
     "event-look": (
