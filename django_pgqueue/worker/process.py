@@ -68,16 +68,18 @@ class WorkerProcess:
         retirement: Retirement | None = None,
         marks: Marks | None = None,
         died: Sequence[Death] = (),
+        stops_parent: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """``parent``: the pid of the process that started this one.  ``reporter`` publishes the numbers of this
-        process.  ``marks``: memory that the supervisor reads when this process has died.  ``died``: dead processes,
-        whose deaths this one records.
+        """``parent``: the pid of the process that started this one, which ``stops_parent`` asks to stop.  ``reporter``
+        publishes the numbers of this process.  ``marks``: memory that the supervisor reads when this process has died.
+        ``died``: dead processes, whose deaths this one records.
         """
         self.settings = settings
         self.parent = parent
         self.reporter = reporter or NoReporter()
         self.marks = marks or Marks(settings.threads)
         self.died = died
+        self.stops_parent = stops_parent
         self.options = cast("PgQueueBackend", task_backends[settings.backend]).settings
         self.phase = Phase(settings.grace_seconds)
         self.registration = Registration(settings, self.marks, problem=self._problem)
@@ -281,7 +283,7 @@ class WorkerProcess:
         if self.parent is None:
             self.stop(again=False)
         else:
-            os.kill(self.parent, signal.SIGTERM)
+            os.kill(self.parent, self.stops_parent)
 
     def _resize(self, slots: int) -> None:
         self.slots.resize(slots)

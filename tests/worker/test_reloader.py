@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.utils import autoreload
 
-from django_pgqueue import functions
+from django_pgqueue import control, functions
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.supervise import reloader
 from tests.support.processes import ROOT
@@ -200,3 +200,11 @@ def test_no_process_stays_when_the_reloader_is_killed(develop: Develop) -> None:
     worker.send(signal.SIGKILL)
     worker.process.wait()
     wait_until(lambda: not worker.alive, "the others leave")
+
+
+def test_an_order_of_a_person_stops_the_reloader_too(develop: Develop) -> None:
+    worker = develop("--reload", "--processes", "2")
+    worker.says("started worker=", times=2)
+    assert control.order_worker(worker.id, "stop")
+    assert worker.ends() == 0
+    assert worker.alive == []

@@ -183,6 +183,7 @@ class Supervisor:
                         retirement=place.retirement,
                         marks=marks,
                         died=self.deaths,
+                        stops_parent=self.stop_signals[0],
                     )
                 )
             finally:  # never back into the supervisor's code
@@ -321,6 +322,7 @@ def work(
     retirement: Retirement,
     marks: Marks,
     died: Sequence[Death],
+    stops_parent: signal.Signals,
 ) -> int:
     """Runs a worker process in the forked child, and never goes back into the parent's code."""
     try:
@@ -328,7 +330,13 @@ def work(
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(
-            settings, parent=supervisor, reporter=reporter, retirement=retirement, marks=marks, died=died
+            settings,
+            parent=supervisor,
+            reporter=reporter,
+            retirement=retirement,
+            marks=marks,
+            died=died,
+            stops_parent=stops_parent,
         )
         # Ctrl-C, and SIGTERM from some service managers, reach the whole process group, and the supervisor passes them
         # on.  A child may get the first request several times: only the supervisor knows whether there was a second
