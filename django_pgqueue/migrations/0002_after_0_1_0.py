@@ -83,6 +83,18 @@ alter table pgqueue_attempt
     drop constraint pgqueue_attempt_status_known,
     add constraint pgqueue_attempt_status_known check (status in ({statuses})) not valid
 """
+# Rows of days are moved and deleted, which PostgreSQL refuses without it where a publication is for all tables.
+IDENTITY_OF_DAYS = """
+do $$
+declare
+    v_day regclass;
+begin
+    for v_day in select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass loop
+        execute format('alter table %s replica identity {}', v_day);
+    end loop;
+end
+$$
+"""
 # Fixtures have ids, which loaddata inserts.
 IDS_OF_REPORTS = """
 alter table pgqueue_report_hour alter column id set generated {kind};
@@ -492,6 +504,7 @@ class Migration(Upgrade):
             ],
         ),
         migrations.RunSQL(IDS_OF_REPORTS.format(kind="by default"), reverse_sql=IDS_OF_REPORTS.format(kind="always")),
+        migrations.RunSQL(IDENTITY_OF_DAYS.format("full"), reverse_sql=IDENTITY_OF_DAYS.format("default")),
         # The roll-up: figures of the ended attempts by queue and task.
         migrations.RunSQL(
             sql_files.load("pgqueue_rollup", release="0.2.0"),

@@ -26,6 +26,7 @@ begin
         return false;
     end if;
     execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);
+    execute format('alter table %I replica identity full', v_name);  -- people delete rows by hand
     v_move := format(
         'with moved as (delete from pgqueue_attempt_default where finished_at >= %L and finished_at < %L returning *)
          insert into %I select * from moved',

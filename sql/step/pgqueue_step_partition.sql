@@ -24,6 +24,7 @@ begin
     lock table only pgqueue_step in share row exclusive mode;
     lock table pgqueue_step_default in access exclusive mode;
     execute format('create table %I (like pgqueue_step including defaults including constraints)', v_name);
+    execute format('alter table %I replica identity full', v_name);  -- people delete rows by hand
     execute format(
         'with moved as (delete from pgqueue_step_default where recorded_at >= %L and recorded_at < %L returning *)
          insert into %I select * from moved',

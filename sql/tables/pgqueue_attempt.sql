@@ -66,3 +66,6 @@ create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished
     with (pages_per_range = 32, autosummarize = on);
 
 create table pgqueue_attempt_default partition of pgqueue_attempt default;
+
+-- Rows leave it for partitions.  Without a primary key PostgreSQL refuses that where a publication is for all tables.
+alter table pgqueue_attempt_default replica identity full;

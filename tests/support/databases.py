@@ -54,7 +54,7 @@ DESCRIPTIONS = {
         where c.relnamespace = %(schema)s::regnamespace and not t.tgisinternal
     """,
     "tables and sequences": """
-        select c.relname, c.relkind, c.relpersistence, c.reloptions, pg_get_expr(c.relpartbound, c.oid),
+        select c.relname, c.relkind, c.relpersistence, c.relreplident, c.reloptions, pg_get_expr(c.relpartbound, c.oid),
                i.inhparent::regclass, d.refobjid::regclass, d.refobjsubid, d.deptype
         from pg_class c
         left join pg_inherits i on i.inhrelid = c.oid

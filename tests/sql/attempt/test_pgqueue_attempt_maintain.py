@@ -142,6 +142,32 @@ def last_value(session: Session, sequence: str) -> int:
     return value
 
 
+def test_days_are_moved_beside_a_publication_for_all_tables(session: Session) -> None:
+    """PostgreSQL refuses to delete rows of a published table that has neither a primary key nor another identity."""
+    session.rows("create publication everything for all tables")
+    ended = end_one(session, NOON)
+    session.rows("""
+        insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, name, kind, status)
+        values (1, pgqueue_clock(), pgqueue_clock(), 1, 'one', 'step', 'done')
+    """)
+    session.set_clock(NOON + 10 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 2
+    assert session.value("pgqueue_step_maintain") >= 1
+    assert [partition_of(session, ended)] == named(0)
+    session.rows("delete from pgqueue_attempt")
+    session.rows("delete from pgqueue_step")
+
+
+def test_each_table_whose_rows_are_deleted_has_an_identity(session: Session) -> None:
+    session.value("pgqueue_attempt_maintain")
+    without = session.column("""
+        select c.relname::text from pg_class c
+        where c.relname like 'pgqueue\\_%' and c.relkind = 'r' and c.relpersistence = 'p' and c.relreplident <> 'f'
+          and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)
+    """)
+    assert without == []
+
+
 def test_only_one_session_maintains_and_others_skip(connect: Connect) -> None:
     working, passing = connect(autocommit=False), connect()
     for session in (working, passing):
