@@ -30,7 +30,7 @@ begin
     if v_there <> '{}' then
         raise exception 'the schema % lacks pgqueue_message, and has % other parts of a queue: %',
             current_schema(), cardinality(v_there),
-            array_to_string(v_there[:3], ', ') || case when cardinality(v_there) > 3 then ', …' else '' end
+            array_to_string(v_there[:3], ', ') || case when cardinality(v_there) > 3 then ', ...' else '' end
             using hint = 'Restore what is missing, or remove everything: psql -f sql/uninstall.sql';
     end if;
 end

@@ -404,7 +404,7 @@ language sql
 set search_path from current
 as $$
     -- Appends a finished attempt to the history.  p_message is the row as it was while the attempt ran; p_error is
-    -- {"class": …, "message": …, "traceback": …} or null.  The functions that end attempts call this; consumers do not.
+    -- {"class": ..., "message": ..., "traceback": ...} or null.  The functions that end attempts call this; consumers do not.
     insert into pgqueue_attempt (
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
         queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)
@@ -445,7 +445,7 @@ as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms; null:
 -- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).  A worker of a later
 -- version than the message's leaves its version with the state: earlier ones may not understand it.
--- p_error: the attempt ended in an error, a text or {"class": …, "message": …, "traceback": …} as JSON.  Then this is a
+-- p_error: the attempt ended in an error, a text or {"class": ..., "message": ..., "traceback": ...} as JSON.  Then this is a
 -- retry, and when max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an
 -- error no attempt is used up: a message may be deferred any number of times.
 -- An attempt that ends like this has not killed its worker: the message leaves its quarantine (pgqueue_message_lose).
@@ -1718,7 +1718,7 @@ as $$
 -- line.  Inside a lane the order is the same as without channels: highest priority first, then dequeue_at, then id.
 -- p_queues null: all queues, except p_exclude_queues.  With p_channel only this channel.
 -- pgqueue_message_dequeue calls this; consumers do not.  Never waits: it skips locked lanes and channels.
--- Plans: a condition that names its rows (… = any (v_channels)) becomes index probes and a hash; without nested loops
+-- Plans: a condition that names its rows (... = any (v_channels)) becomes index probes and a hash; without nested loops
 -- the planner cannot read all channels instead.  Where a loop is wanted, the join is lateral.
 declare
     v_now bigint := pgqueue_now();
@@ -2047,7 +2047,7 @@ as $$
 --                     the session continues behind the last one of them.
 --   p_worker          the name of the lock's holder; null: a name that stands for this database session.
 --   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
---   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
+--   p_floor_...       four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
 --                     from (dequeue_at, id) on.  For consumers whose probes are slow because a long transaction keeps
 --                     the entries of ended messages at the head of the index: they start behind those.
 --   p_brief           true: the transaction ends right after this call.  Pass false in one that goes on: it holds
@@ -2060,7 +2060,7 @@ as $$
 -- (pgqueue_message_ready_ix) contains hardly any message that is not due, and no dequeue walks over scheduled messages
 -- that are spread over many queues.
 -- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
--- taken, whatever the backlog, the schedule and the number of queues.  The id = any (array (…)) form and the settings
+-- taken, whatever the backlog, the schedule and the number of queues.  The id = any (array (...)) form and the settings
 -- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
 -- The claim goes by id: by ctid it would miss a row that changed after its snapshot, and leave it locked.
 -- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,
@@ -3318,6 +3318,7 @@ create or replace function pgqueue_attempt_partition(p_day date) returns boolean
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
+set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
 -- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.
@@ -3530,7 +3531,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "…"}.  Returns true when done,
+    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "..."}.  Returns true when done,
     -- false when the attempt is not the caller's any more.  Locks one row.
     with said as (
         update pgqueue_message m set progress = pgqueue_message_readable(p_progress, 'progress')
@@ -3861,7 +3862,7 @@ begin
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_attempt'::regclass
-          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
           and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
         order by c.relname
         limit 10
@@ -3928,10 +3929,10 @@ as $$
     -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
     -- with its numbers, quoted texts and hexadecimal words left out.
     select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
-        (select substring(t.place from '([^/\\"]+"), line')
-                || substring(t.place from ', in ([^\n]+)$')
-         from (select substring(right(p_traceback, 4000) from '.*(File "[^"]+", line \d+, in [^\n]+)') as place) as t),
-        regexp_replace(left(p_message, 300), '"[^"]*"|''[^'']*''|\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\M', '?', 'g'),
+        (select substring(t.place from E'([^/\\\\"]+"), line')
+                || substring(t.place from E', in ([^\n]+)$')
+         from (select substring(right(p_traceback, 4000) from E'.*(File "[^"]+", line [0-9]+, in [^\n]+)') as place) as t),
+        regexp_replace(left(p_message, 300), E'"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
         ''))), 12)
 $$\;
 create or replace function pgqueue_edit_check(p_action text, p_filter jsonb, p_parameters jsonb default null) returns void
@@ -3994,7 +3995,7 @@ begin
     end if;
     select k into v_key from jsonb_object_keys(p_parameters) as k where k is distinct from v_wanted limit 1;
     if found or (v_wanted is not null and not p_parameters ? v_wanted) then
-        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": …}', '{}')
+        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": ...}', '{}')
             using errcode = 'invalid_parameter_value';
     end if;
     v_value := p_parameters -> v_wanted;
@@ -4657,7 +4658,7 @@ as $$
             (extract(epoch from a.finished_at) * 1000000)::bigint::text, a.attempt::text, a.max_attempts::text,
             a.priority::text, a.final::text, a.status, a.queue, a.channel, a.task, a.unique_key, a.worker,
             a.error_class, a.error_message, a.traceback, a.result::text, a.content::text, a.headers::text
-        ], '/', '\N')), 8))::bit(32)::bigint), 0))
+        ], '/', E'\\N')), 8))::bit(32)::bigint), 0))
     from pgqueue_attempt a
     where a.finished_at >= p_day and a.finished_at < p_day + 1
 $$\;
@@ -5015,6 +5016,7 @@ create or replace function pgqueue_step_partition(p_day date) returns boolean
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
+set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_step_YYYYMMDD for one day (UTC), and moves the rows of that day from pgqueue_step_default
 -- into it.  Returns true when it was made, and false when it was there already.
@@ -5106,7 +5108,7 @@ begin
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_step'::regclass
-          and c.relname ~ '^pgqueue_step_\d{8}$'
+          and c.relname ~ '^pgqueue_step_[0-9]{8}$'
           and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
         order by c.relname
         limit 1;
@@ -5931,6 +5933,130 @@ begin
             'message', format('message %s had to succeed first, but did not', v_failed)));
     end if;
     return true;
+end
+$$\;
+create or replace function pgqueue_attempt_error(p_error text) returns jsonb
+language plpgsql immutable strict
+as $$
+-- Converts what a consumer gives as an error to the form of the history, {"class": ..., "message": ..., "traceback": ...}.
+-- p_error is such an object (all keys are optional) or any other text, which becomes the message; a JSON string becomes
+-- its content.  Where the encoding of the database lacks a character of an object, ? stands for each escaped one.
+-- The functions that end attempts call this; consumers do not.
+declare
+    v_text text := p_error;
+    v_error jsonb;
+begin
+    for v_try in 1..2 loop
+        begin
+            v_error := v_text::jsonb;
+            exit;
+        exception
+            -- PostgreSQL 15 does not know how to convert any character to SQL_ASCII.
+            when untranslatable_character or feature_not_supported then
+                v_text := regexp_replace(
+                    p_error, E'(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?!00[0-7])[0-9a-fA-F]{4}', E'\\1?', 'g');
+            -- The text is not JSON, or is too large for jsonb.
+            when data_exception or program_limit_exceeded then
+                exit;
+        end;
+    end loop;
+    if v_error = '{}' or v_error ?| array['class', 'message', 'traceback'] and jsonb_typeof(v_error) = 'object' then
+        return v_error;
+    end if;
+    return jsonb_build_object(
+        'message', case jsonb_typeof(v_error) when 'string' then v_error #>> '{}' else p_error end);
+end
+$$\;
+create or replace function pgqueue_binding_compile(
+    p_kind text,
+    p_pattern text,
+    out p_likeness text,
+    out p_regex text
+)
+language plpgsql
+as $$
+-- Checks whether p_pattern can be bound, and raises an error that names it when it cannot.  Returns what routing keys
+-- are compared with (see pgqueue_binding).
+--   topic   words between dots, as in AMQP: * stands for one word, # for any number of words, also none
+--   regex   a regular expression of PostgreSQL, which matches anywhere in the routing key: ^ and $ are yours to write
+-- A pattern must not slow publishers down, so it has at most 255 bytes and no back-reference: without one a match reads
+-- the key once.  Building the matcher could still take long.  So this function builds it and refuses a pattern that
+-- takes more than 250 ms; and {m,n} may ask for 1,000 characters at most, which keeps that trial short.
+declare
+    v_words text[] := string_to_array(p_pattern, '.');
+    v_word text;
+    v_most integer;
+    v_trial integer;
+    v_began timestamptz;
+    v_unknown text;
+    v_ms numeric;
+begin
+    if p_pattern is null or octet_length(p_pattern) > 255 then
+        raise exception 'the pattern "%" has % bytes, and may have 255', p_pattern, octet_length(p_pattern)
+            using errcode = 'invalid_parameter_value';
+    elsif p_kind = 'topic' then
+        p_likeness := '.';
+        p_regex := E'^\\.';
+        foreach v_word in array v_words loop
+            if v_word ~ '[*#]' and v_word not in ('*', '#') then
+                raise exception 'the topic "%" has the word "%"', p_pattern, v_word
+                    using errcode = 'invalid_parameter_value',
+                          hint = '* and # match whole words between dots. For parts of words, use a regular expression.';
+            end if;
+            p_likeness := p_likeness || case v_word
+                when '#' then '%'
+                when '*' then '%.'
+                else regexp_replace(v_word, E'([\\\\%_])', E'\\\\\\1', 'g') || '.'
+            end;
+            p_regex := p_regex || case v_word
+                when '#' then E'([^.]*\\.)*'
+                when '*' then E'[^.]*\\.'
+                else regexp_replace(v_word, E'(\\W)', E'\\\\\\1', 'g') || E'\\.'
+            end;
+        end loop;
+        p_regex := p_regex || '$';
+        -- "like" alone decides patterns of whole words, with or without a # at the end.
+        if '*' <> all (v_words) and '#' <> all (v_words[:cardinality(v_words) - 1]) then
+            p_regex := null;
+        end if;
+    elsif p_kind = 'regex' then
+        p_likeness := '%';
+        p_regex := p_pattern;
+        -- An escaped backslash does not begin a back-reference.
+        if replace(p_pattern, E'\\\\', '') ~ E'\\\\[1-9]' then
+            raise exception 'the regular expression "%" has a back-reference', p_pattern
+                using errcode = 'invalid_regular_expression', hint = 'It could take for ever to match. Write the pattern without it.';
+        end if;
+        select coalesce(max(greatest(f.bound[1]::integer, nullif(f.bound[2], '')::integer)), 1) into v_most
+        from regexp_matches(p_pattern, E'\\{([0-9]{1,9})(?:,([0-9]{0,9}))?\\\\?\\}', 'g') as f (bound);
+        if v_most::bigint * length(p_pattern) > 1000 then
+            raise exception 'the regular expression "%" repeats up to % times', p_pattern, v_most
+                using errcode = 'invalid_regular_expression',
+                      hint = 'The largest bound in {m,n}, multiplied by the length of the pattern, may be at most 1,000.';
+        end if;
+        for v_trial in 1..3 loop  -- the machine may be slow for other reasons
+            v_began := clock_timestamp();
+            begin
+                perform '' ~ p_pattern;
+                -- The session caches the matchers that it has built, so the measured one must be new to it.
+                v_unknown := p_pattern || '|' || v_began;
+                perform k.routing_key ~ v_unknown
+                from (values (repeat('a', 255)), (repeat('0f.', 85))) as k (routing_key);
+            exception when invalid_regular_expression then
+                raise exception 'the regular expression "%" is not valid: %', p_pattern, sqlerrm
+                    using errcode = 'invalid_regular_expression';
+            end;
+            v_ms := extract(epoch from clock_timestamp() - v_began) * 1000;
+            exit when v_ms not between 250 and 1000;
+        end loop;
+        if v_ms > 250 then
+            raise exception 'the regular expression "%" takes % ms', p_pattern, round(v_ms)
+                using errcode = 'invalid_regular_expression', hint = 'It may take at most 250 ms. Use fewer ? and {m,n}.';
+        end if;
+    else
+        raise exception 'unknown kind of pattern "%"', p_kind
+            using errcode = 'invalid_parameter_value', hint = 'Use topic or regex.';
+    end if;
 end
 $$\;
 do $$

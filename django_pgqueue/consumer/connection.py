@@ -30,6 +30,10 @@ KEEPALIVES = {
 }
 
 
+# A worker waits for work, and its messages are given to others when its session has ended.
+SETTINGS = """
+select set_config('timezone', 'UTC', false), set_config('idle_session_timeout', '0', false)
+"""
 # The server finds by these that the machine of a worker is gone, and ends its session, in the time after which others
 # take a worker for dead (functions.MISSED_AFTER_MS).  Shorter times of the project stay.  On a socket of Unix
 # they do nothing.
@@ -112,7 +116,7 @@ def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
         if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
             connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
         connection.execute("set session characteristics as transaction isolation level read committed")
-        connection.execute("set timezone = 'UTC'")
+        connection.execute(SETTINGS)
         connection.execute(SERVER_KEEPALIVES)
     except BaseException:
         connection.close()

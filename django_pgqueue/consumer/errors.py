@@ -28,6 +28,7 @@ REFUSED_ERRORS = (
     errors.ProgramLimitExceeded,  # text that is too large for jsonb
     errors.StatementTooComplex,  # jsonb that is nested too deeply for the server's stack
     errors.OutOfMemory,
+    errors.ConfigurationLimitExceeded,  # rows that need a larger temporary file than temp_file_limit
     errors.InternalError_,  # "invalid memory alloc request size": a value that is too large for the server
     errors.RaiseException,  # of a trigger
     UnicodeError,  # text that cannot be encoded, found before anything is sent

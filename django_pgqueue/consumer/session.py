@@ -29,7 +29,7 @@ SOON_RECONNECT_SECONDS = 1.0
 
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
-select pg_postmaster_start_time()::text, (
+select extract(epoch from pg_postmaster_start_time())::text, (
     select count(set_config(l.name, l.milliseconds::text, p.local))
     from unnest(p.names, p.milliseconds) as l (name, milliseconds)
     where current_setting(l.name) = '0' or current_setting(l.name)::interval > l.milliseconds * interval '1 millisecond'

@@ -54,8 +54,8 @@ PLACES = {
 }
 DEFAULTS = {item.name: item.default for item in fields(NewMessage) if item.name in PLACES and item.name != "content"}
 """Default values, the same as those of the SQL functions."""
-# psycopg reads a number faster than a timestamp.
-CLOCK = "extract(epoch from pgqueue_clock(now()))::double precision"
+# psycopg reads a number faster than a timestamp.  Whole, because extra_float_digits may round others.
+CLOCK = "(extract(epoch from pgqueue_clock(now())) * 1000000)::bigint"
 
 
 def enqueue(connection: Connection, message: NewMessage, what: str = "The message") -> Created:
@@ -66,10 +66,10 @@ def enqueue(connection: Connection, message: NewMessage, what: str = "The messag
     given = _given(message)
     with connection.cursor() as cursor:
         cursor.execute(_statement(*given), tuple(given.values()))
-        message_id, seconds, *is_new = cursor.fetchone()
+        message_id, microseconds, *is_new = cursor.fetchone()
     if message_id is None:
         raise refusal(connection, message.channel, what)
-    return Created(message_id, EPOCH + dt.timedelta(seconds=seconds), *is_new)
+    return Created(message_id, EPOCH + dt.timedelta(microseconds=microseconds), *is_new)
 
 
 def enqueue_many(connection: Connection, messages: Iterable[NewMessage]) -> list[int | None]:

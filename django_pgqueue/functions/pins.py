@@ -17,7 +17,7 @@ with own as (
         join pg_namespace n
           on n.nspname = case trim(e.name)
                  when '"$user"' then current_user::text
-                 else replace(regexp_replace(trim(e.name), '^"(.*)"$', '\\1'), '""', '"')
+                 else replace(regexp_replace(trim(e.name), '^"|"$', '', 'g'), '""', '"')
              end
         join pg_class t on t.relnamespace = n.oid and t.relname = 'pgqueue_message'
         order by e.place

@@ -538,4 +538,6 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_worker_order", since="0.1.0"),
         ReplaceFunction("pgqueue_lane_arm", since="0.1.0"),
         ReplaceFunction("pgqueue_message_look", since="0.1.0"),
+        ReplaceFunction("pgqueue_attempt_error", since="0.1.0"),
+        ReplaceFunction("pgqueue_binding_compile", since="0.1.0"),
     ]

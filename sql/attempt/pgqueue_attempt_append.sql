@@ -10,7 +10,7 @@ language sql
 set search_path from current
 as $$
     -- Appends a finished attempt to the history.  p_message is the row as it was while the attempt ran; p_error is
-    -- {"class": …, "message": …, "traceback": …} or null.  The functions that end attempts call this; consumers do not.
+    -- {"class": ..., "message": ..., "traceback": ...} or null.  The functions that end attempts call this; consumers do not.
     insert into pgqueue_attempt (
         message_id, dequeue_at, created_at, started_at, finished_at, attempt, max_attempts, priority, final, status,
         queue, channel, task, unique_key, worker, error_class, error_message, traceback, content, headers)

@@ -6,9 +6,9 @@ as $$
     -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
     -- with its numbers, quoted texts and hexadecimal words left out.
     select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
-        (select substring(t.place from '([^/\\"]+"), line')
-                || substring(t.place from ', in ([^\n]+)$')
-         from (select substring(right(p_traceback, 4000) from '.*(File "[^"]+", line \d+, in [^\n]+)') as place) as t),
-        regexp_replace(left(p_message, 300), '"[^"]*"|''[^'']*''|\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\M', '?', 'g'),
+        (select substring(t.place from E'([^/\\\\"]+"), line')
+                || substring(t.place from E', in ([^\n]+)$')
+         from (select substring(right(p_traceback, 4000) from E'.*(File "[^"]+", line [0-9]+, in [^\n]+)') as place) as t),
+        regexp_replace(left(p_message, 300), E'"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
         ''))), 12)
 $$;

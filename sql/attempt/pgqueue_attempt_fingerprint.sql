@@ -14,7 +14,7 @@ as $$
             (extract(epoch from a.finished_at) * 1000000)::bigint::text, a.attempt::text, a.max_attempts::text,
             a.priority::text, a.final::text, a.status, a.queue, a.channel, a.task, a.unique_key, a.worker,
             a.error_class, a.error_message, a.traceback, a.result::text, a.content::text, a.headers::text
-        ], '/', '\N')), 8))::bit(32)::bigint), 0))
+        ], '/', E'\\N')), 8))::bit(32)::bigint), 0))
     from pgqueue_attempt a
     where a.finished_at >= p_day and a.finished_at < p_day + 1
 $$;

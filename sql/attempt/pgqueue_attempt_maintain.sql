@@ -93,7 +93,7 @@ begin
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_attempt'::regclass
-          and c.relname ~ '^pgqueue_attempt_\d{8}$'
+          and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
           and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
         order by c.relname
         limit 10

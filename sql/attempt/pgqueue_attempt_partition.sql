@@ -2,6 +2,7 @@ create or replace function pgqueue_attempt_partition(p_day date) returns boolean
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
+set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
 -- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.

@@ -22,7 +22,7 @@ as $$
 -- line.  Inside a lane the order is the same as without channels: highest priority first, then dequeue_at, then id.
 -- p_queues null: all queues, except p_exclude_queues.  With p_channel only this channel.
 -- pgqueue_message_dequeue calls this; consumers do not.  Never waits: it skips locked lanes and channels.
--- Plans: a condition that names its rows (… = any (v_channels)) becomes index probes and a hash; without nested loops
+-- Plans: a condition that names its rows (... = any (v_channels)) becomes index probes and a hash; without nested loops
 -- the planner cannot read all channels instead.  Where a loop is wanted, the join is lateral.
 declare
     v_now bigint := pgqueue_now();

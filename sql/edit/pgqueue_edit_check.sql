@@ -58,7 +58,7 @@ begin
     end if;
     select k into v_key from jsonb_object_keys(p_parameters) as k where k is distinct from v_wanted limit 1;
     if found or (v_wanted is not null and not p_parameters ? v_wanted) then
-        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": …}', '{}')
+        raise exception 'p_parameters of % must be %', p_action, coalesce('{"' || v_wanted || '": ...}', '{}')
             using errcode = 'invalid_parameter_value';
     end if;
     v_value := p_parameters -> v_wanted;

@@ -27,7 +27,7 @@ begin
             using errcode = 'invalid_parameter_value';
     elsif p_kind = 'topic' then
         p_likeness := '.';
-        p_regex := '^\.';
+        p_regex := E'^\\.';
         foreach v_word in array v_words loop
             if v_word ~ '[*#]' and v_word not in ('*', '#') then
                 raise exception 'the topic "%" has the word "%"', p_pattern, v_word
@@ -37,12 +37,12 @@ begin
             p_likeness := p_likeness || case v_word
                 when '#' then '%'
                 when '*' then '%.'
-                else regexp_replace(v_word, '([\\%_])', '\\\1', 'g') || '.'
+                else regexp_replace(v_word, E'([\\\\%_])', E'\\\\\\1', 'g') || '.'
             end;
             p_regex := p_regex || case v_word
-                when '#' then '([^.]*\.)*'
-                when '*' then '[^.]*\.'
-                else regexp_replace(v_word, '(\W)', '\\\1', 'g') || '\.'
+                when '#' then E'([^.]*\\.)*'
+                when '*' then E'[^.]*\\.'
+                else regexp_replace(v_word, E'(\\W)', E'\\\\\\1', 'g') || E'\\.'
             end;
         end loop;
         p_regex := p_regex || '$';
@@ -54,12 +54,12 @@ begin
         p_likeness := '%';
         p_regex := p_pattern;
         -- An escaped backslash does not begin a back-reference.
-        if replace(p_pattern, '\\', '') ~ '\\[1-9]' then
+        if replace(p_pattern, E'\\\\', '') ~ E'\\\\[1-9]' then
             raise exception 'the regular expression "%" has a back-reference', p_pattern
                 using errcode = 'invalid_regular_expression', hint = 'It could take for ever to match. Write the pattern without it.';
         end if;
         select coalesce(max(greatest(f.bound[1]::integer, nullif(f.bound[2], '')::integer)), 1) into v_most
-        from regexp_matches(p_pattern, '\{(\d{1,9})(?:,(\d{0,9}))?\\?\}', 'g') as f (bound);
+        from regexp_matches(p_pattern, E'\\{([0-9]{1,9})(?:,([0-9]{0,9}))?\\\\?\\}', 'g') as f (bound);
         if v_most::bigint * length(p_pattern) > 1000 then
             raise exception 'the regular expression "%" repeats up to % times', p_pattern, v_most
                 using errcode = 'invalid_regular_expression',

@@ -18,7 +18,7 @@ as $$
 -- Puts a message that the caller holds back into the queue, to be dequeued again from p_dequeue_at on (epoch ms; null:
 -- at once).  The next attempt finds p_state in the column state (null: the column keeps its value).  A worker of a later
 -- version than the message's leaves its version with the state: earlier ones may not understand it.
--- p_error: the attempt ended in an error, a text or {"class": …, "message": …, "traceback": …} as JSON.  Then this is a
+-- p_error: the attempt ended in an error, a text or {"class": ..., "message": ..., "traceback": ...} as JSON.  Then this is a
 -- retry, and when max_attempts (p_max_attempts, where it is null) is reached the message fails instead.  Without an
 -- error no attempt is used up: a message may be deferred any number of times.
 -- An attempt that ends like this has not killed its worker: the message leaves its quarantine (pgqueue_message_lose).

@@ -27,7 +27,7 @@ as $$
 --                     the session continues behind the last one of them.
 --   p_worker          the name of the lock's holder; null: a name that stands for this database session.
 --   p_tasks           true: messages that name a task (what qworker runs); false: raw messages.
---   p_floor_…         four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
+--   p_floor_...       four arrays of equal length: only look in these (queue, priority) pairs, in this order, and only
 --                     from (dequeue_at, id) on.  For consumers whose probes are slow because a long transaction keeps
 --                     the entries of ended messages at the head of the index: they start behind those.
 --   p_brief           true: the transaction ends right after this call.  Pass false in one that goes on: it holds
@@ -40,7 +40,7 @@ as $$
 -- (pgqueue_message_ready_ix) contains hardly any message that is not due, and no dequeue walks over scheduled messages
 -- that are spread over many queues.
 -- Every step is a probe of that index: one for each priority, one for each queue that gets a share, and one for each row
--- taken, whatever the backlog, the schedule and the number of queues.  The id = any (array (…)) form and the settings
+-- taken, whatever the backlog, the schedule and the number of queues.  The id = any (array (...)) form and the settings
 -- above pin that plan; a join form that was planned on an empty table goes on scanning when the table has filled up.
 -- The claim goes by id: by ctid it would miss a row that changed after its snapshot, and leave it locked.
 -- Locks rows of pgqueue_message without waiting for any; calls pgqueue_message_expire when a lock ran out,

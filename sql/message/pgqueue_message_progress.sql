@@ -6,7 +6,7 @@ set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
 as $$
-    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "…"}.  Returns true when done,
+    -- Records the progress of a message that the caller holds: {"fraction": 0.4, "text": "..."}.  Returns true when done,
     -- false when the attempt is not the caller's any more.  Locks one row.
     with said as (
         update pgqueue_message m set progress = pgqueue_message_readable(p_progress, 'progress')

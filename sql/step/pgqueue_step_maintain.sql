@@ -56,7 +56,7 @@ begin
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_step'::regclass
-          and c.relname ~ '^pgqueue_step_\d{8}$'
+          and c.relname ~ '^pgqueue_step_[0-9]{8}$'
           and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
         order by c.relname
         limit 1;

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.db import connections
 
 from django_pgqueue.consumer.connection import KEEPALIVES, connect
 
@@ -67,6 +68,12 @@ def test_an_error_and_the_end_of_the_session_are_raised() -> None:
             connection.execute("select pg_sleep(30)")
         ender.join()
         assert connection.broken
+
+
+def test_a_worker_may_wait_longer_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connections["default"].settings_dict, "OPTIONS", {"options": "-c idle_session_timeout=1s"})
+    with connect("default") as connection:
+        assert connection.execute("show idle_session_timeout").fetchone() == ("0",)
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has this time-out")

@@ -48,6 +48,14 @@ def test_a_message_is_enqueued_by_the_function_that_it_needs_with_only_the_neede
     assert Message.objects.get().pk == created.id
 
 
+@pytest.mark.django_db
+def test_the_time_of_an_enqueue_is_that_of_its_row_however_the_database_prints_numbers() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("set local extra_float_digits = -8")
+    created = functions.enqueue(connection, NewMessage(content="{}"))
+    assert created.created_at == Message.objects.get().created_at
+
+
 @pytest.mark.parametrize(
     "message", [NewMessage(content="1", when=Delay(5)), NewMessage(content="1", after=After((1,)))]
 )

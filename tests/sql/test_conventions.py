@@ -138,6 +138,18 @@ def test_keywords_are_lower_case(name: str) -> None:
     assert re.findall(SPOKEN_KEYWORDS, text) == []
 
 
+def test_every_database_can_store_the_texts_and_reads_them_alike() -> None:
+    """LATIN1 lacks characters of UTF8, and standard_conforming_strings decides what a backslash means."""
+    files = sql_files()
+    assert [name for name, text in files.items() if not text.isascii()] == []
+    constants = [
+        constant
+        for name in FUNCTIONS
+        for constant in re.findall(r"(?<![\w'])'(?:[^']|'')*'", without_comments(files[name]))
+    ]
+    assert [constant for constant in constants if "\\" in constant.replace("\\u", "")] == []
+
+
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name.startswith("pgqueue_message_")])
 def test_functions_that_query_the_queue_pin_their_plan(session: Session, name: str) -> None:
     """A plan that was made while the table was empty must be the one for a full table."""

@@ -96,13 +96,14 @@ def _every_day(text: str, first_day: dt.datetime) -> str:
 
 
 @contextmanager
-def empty_database(conninfo: str, suffix: str) -> Iterator[str]:
+def empty_database(conninfo: str, suffix: str, *, encoding: str = "UTF8") -> Iterator[str]:
     """The conninfo of a database in which there is nothing, and which is dropped again."""
     name = f"{conninfo_to_dict(conninfo)['dbname']}_{suffix}"
     drop = sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
     with psycopg.connect(conninfo, autocommit=True, application_name=IDLE_SESSIONS) as maintenance:
         maintenance.execute(drop)
-        maintenance.execute(sql.SQL("create database {} template template0").format(sql.Identifier(name)))
+        made = sql.SQL("create database {} template template0 encoding {} locale 'C'")
+        maintenance.execute(made.format(sql.Identifier(name), encoding))
         try:
             yield make_conninfo(conninfo, dbname=name)
         finally:

@@ -75,9 +75,10 @@ def _unfinished_since(release: str, replacements: Collection[tuple[str, str]]) -
 def is_kept(name: str, release: str) -> bool:
     """Whether the migrations find the text of ``name`` as ``release`` has shipped it."""
     try:
-        return digest(sql_files.load(name, release=release)) == sql_files.shipped(release)[name]
+        text = sql_files.path(name, release=release).read_text(encoding="utf-8")
     except FileNotFoundError:
         return False
+    return digest(text) == sql_files.shipped(release)[name]
 
 
 def is_function(name: str, release: str | None = None) -> bool:

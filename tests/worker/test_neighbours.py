@@ -348,6 +348,36 @@ def test_an_end_does_not_fail_because_a_function_is_missing_for_a_moment(bench: 
     assert history() == {message.id: "succeeded"}
 
 
+def test_an_end_waits_while_the_server_has_no_room_for_another_lock(bench: Bench, session: Session) -> None:
+    """The error is that of a value for which there is no memory."""
+    done, failed = bench.claim(2)
+    bench.end(done, "1")
+    bench.end(failed, error=Error(message="no paper"))
+    no_room = "begin raise out_of_memory; end"
+    with (
+        replaced(session, "pgqueue_message_complete", no_room),
+        replaced(session, "pgqueue_message_fail", no_room),
+    ):
+        bench.recorder.write()
+        for _ in range(2 * MAX_REFUSALS):
+            bench.recorder.write_blocked(now=0.0)
+    assert history() == {}
+    bench.recorder.write_blocked(now=0.0)
+    assert history() == {done.id: "succeeded", failed.id: "failed"}
+    assert Attempt.objects.get(message_id=failed.id).error_message == "no paper"
+
+
+def test_ends_that_need_a_larger_file_than_the_server_allows_are_written_in_parts(bench: Bench) -> None:
+    messages = bench.claim(300)
+    for message in messages:
+        bench.end(message, f'"{"x" * 1000}"')
+    bench.session.connection.execute("set work_mem = '64kB'")
+    bench.session.connection.execute("set temp_file_limit = 0")
+    bench.recorder.write()
+    assert set(history().values()) == {"succeeded"}
+    assert len(history()) == 300
+
+
 # A row that cannot be read
 
 
@@ -590,6 +620,17 @@ def test_a_consumer_gets_another_name_on_a_restarted_server(transactional_db: No
 
 
 # Behind a pooler
+
+
+def test_another_time_zone_and_date_style_is_not_another_server(transactional_db: None) -> None:
+    """They may change at any time, and behind a pooler from one transaction to the next."""
+    session = WorkerSession("default", consumer="bench", pooled=True)
+    session.open()
+    with session.connection as connection:
+        connection.execute("set timezone = 'Asia/Kathmandu'")
+        connection.execute("set datestyle = 'German'")
+        with session.transaction():
+            assert session.statements is not None
 
 
 def test_behind_a_pooler_nothing_outlasts_a_transaction(transactional_db: None) -> None:

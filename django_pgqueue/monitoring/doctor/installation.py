@@ -98,7 +98,7 @@ INDEXES = """
 select i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid), c.relname::text
 from pg_index i join pg_class c on c.oid = i.indrelid
 where c.relnamespace = %(schema)s::regnamespace and c.relname like 'pgqueue\\_%%'
-  and c.relname !~ '^pgqueue_attempt_(default|\\d{8})$'
+  and c.relname !~ '^pgqueue_attempt_(default|[0-9]{8})$'
 """
 TRIGGERS = """
 select t.tgname::text,

@@ -54,7 +54,7 @@ SESSIONS = """
 select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename::text, coalesce(a.state, '-'),
        extract(epoch from clock_timestamp() - a.xact_start)::float8,
        extract(epoch from clock_timestamp() - coalesce(a.query_start, a.xact_start))::float8,
-       left(regexp_replace(a.query, '\\s+', ' ', 'g'), 100)
+       left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 100)
 from pg_stat_activity a
 where (a.backend_xmin is not null or a.backend_xid is not null) and a.pid <> pg_backend_pid()
   and a.datname = current_database() and a.backend_type not in ('autovacuum worker', 'walsender')

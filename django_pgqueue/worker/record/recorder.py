@@ -10,6 +10,7 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 import psycopg
+from psycopg import errors
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
@@ -32,6 +33,9 @@ LEAVE_SECONDS = 2.0
 """A worker that leaves tries this long to record the ends whose rows another session has locked."""
 MAX_REFUSALS = 3
 """An end that PostgreSQL refuses this often is stored as a failure with a short reason instead."""
+MAX_SHORTAGES = 240
+"""The same for an end that finds no memory, or no room for another lock, on the server: others have taken it, and may
+give it back within a minute."""
 
 TOLD_AFTER = 3
 
@@ -187,7 +191,7 @@ class Recorder:
 
     def _refused(self, end: EndedAttempt, error: Exception) -> None:
         refusals = self._refusals[_key(end)] = self._refusals.get(_key(end), 0) + 1
-        if refusals < MAX_REFUSALS and not isinstance(end.outcome, Failed):
+        if refusals < _patience(end, error):
             self._block([end], error)
             return
         reason = first_line(error)
@@ -201,7 +205,8 @@ class Recorder:
         try:
             otherwise = self._record([replace(end, outcome=failed)])
         except (psycopg.Error, UnicodeError) as again:
-            if is_of_the_connection(self.session.connection, again) or isinstance(again, BUSY_ERRORS):
+            is_short = isinstance(again, (*BUSY_ERRORS, errors.OutOfMemory))
+            if is_short or is_of_the_connection(self.session.connection, again):
                 self._block([end], again)
                 return
             logger.error(  # noqa: TRY400 -- the reason says it all
@@ -226,6 +231,12 @@ class Recorder:
                 self._refusals.pop(_key(end), None)
         if batch:
             self.on_recorded(batch, otherwise)
+
+
+def _patience(end: EndedAttempt, error: Exception) -> int:
+    if isinstance(error, errors.OutOfMemory):
+        return MAX_SHORTAGES
+    return 1 if isinstance(end.outcome, Failed) else MAX_REFUSALS
 
 
 def _key(end: EndedAttempt) -> Key:

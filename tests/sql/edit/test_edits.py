@@ -373,7 +373,7 @@ def test_a_filter_finds_the_failures_of_a_group(session: Session) -> None:
         ("cancel", {"raw": "yes"}, {}, "must be true or false"),
         ("cancel", {"argument": {}}, {}, "must be a text, a number"),
         ("cancel", {}, {"queue": "mail"}, "must be {}"),
-        ("move", {}, {}, 'must be {"queue": …}'),
+        ("move", {}, {}, 'must be {"queue": ...}'),
         ("move", {}, {"queue": ""}, "queue is"),
         ("move", {}, {"queue": "bulk\n"}, r'queue is "bulk\\n"'),
         ("prioritise", {}, {"priority": 101}, "priority is 101"),
