@@ -52,7 +52,7 @@ class Sizes:
 
 
 FULL = Sizes(
-    jobs=100_000,
+    jobs=250_000,
     ahead=10_000_000,
     history=10_000_000,
     held=500_000,

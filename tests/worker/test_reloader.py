@@ -205,6 +205,6 @@ def test_no_process_stays_when_the_reloader_is_killed(develop: Develop) -> None:
 def test_an_order_of_a_person_stops_the_reloader_too(develop: Develop) -> None:
     worker = develop("--reload", "--processes", "2")
     worker.says("started worker=", times=2)
-    assert control.order_worker(worker.id, "stop")
+    wait_until(lambda: control.order_worker(worker.id, "stop"), "its row is there, and has the order")
     assert worker.ends() == 0
     assert worker.alive == []
