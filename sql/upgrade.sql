@@ -5334,6 +5334,7 @@ as $$
 -- It locks no message, so that emitting never waits for a waiter.  It waits for another transaction that emits the same
 -- name.  Writes pgqueue_event and pgqueue_ended; wakes a sleeping worker if a message is seen to wait.
 declare
+    v_same boolean;
     v_queue text;
 begin
     perform pgqueue_name_require(p_name, 'an event', 512);
@@ -5341,12 +5342,15 @@ begin
         raise exception 'the payload of the event % is null', left(p_name, 50)
             using errcode = 'null_value_not_allowed', hint = 'Give a JSON value, such as {}.';
     end if;
-    insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
-    on conflict do nothing;
-    if not found then
-        return case when (select e.payload = p_payload from pgqueue_event e where e.name = p_name)
-                    then 'repeated' else 'different' end;
-    end if;
+    loop
+        insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
+        on conflict do nothing;
+        exit when found;
+        select e.payload = p_payload into v_same from pgqueue_event e where e.name = p_name;
+        if found then
+            return case when v_same then 'repeated' else 'different' end;
+        end if;  -- else retention has deleted it meanwhile
+    end loop;
     insert into pgqueue_ended (message_id, event, look_at) values (0, p_name, pgqueue_now());
     select m.queue into v_queue from pgqueue_message m
     where m.awaited_event = p_name and m.suspended_attempt is not null

@@ -32,6 +32,17 @@ def test_the_first_emit_counts(session: Session) -> None:
     assert session.one("select payload from pgqueue_event") == 1
 
 
+def test_an_event_that_retention_deletes_meanwhile_is_emitted_anew(session: Session) -> None:
+    session.one("select pgqueue_event_emit('paid', '1')")
+    session.rows(
+        "create function retention() returns trigger language plpgsql as "
+        "$$ begin delete from pgqueue_event where payload = '1'; return null; end $$;"
+        "create trigger retention after insert on pgqueue_event execute function retention()"
+    )
+    assert session.one("select pgqueue_event_emit('paid', '2')") == "emitted"
+    assert session.one("select payload from pgqueue_event") == 2
+
+
 def test_emitting_never_waits_for_a_waiter(connect: Connect) -> None:
     session, busy = connect(), connect(autocommit=False)
     message_id = suspended(session, "paid")
