@@ -54,6 +54,7 @@ def lists() -> list[str]:
         f"{CHANNELS}tenant-1/change/",
         INSIGHTS,
         f"{MESSAGES}approvals/",
+        EXCHANGES,
         f"{EXCHANGES}add/",
         BINDINGS,
     ]
