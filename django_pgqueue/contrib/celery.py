@@ -183,7 +183,7 @@ class BoundTask:
         if exc is not None and self.request.has_no_retry_left:
             raise exc
         if eta is not None:
-            countdown = max(0.0, (_aware(eta, "eta") - timezone.now()).total_seconds())
+            countdown = max(0.0, (_aware(eta, "eta") - dt.datetime.now(dt.UTC)).total_seconds())
         words = "The task asked for another attempt." if exc is None else f"{type(exc).__name__}: {exc}"
         raise Retry(words, after=self._delay if countdown is None else countdown) from exc
 

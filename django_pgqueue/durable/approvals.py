@@ -27,7 +27,7 @@ class Person(Protocol):
     """The user who decides, as far as ``decide`` needs it."""
 
     def has_perm(self, perm: str, obj: Any = None) -> bool: ...
-    def get_username(self) -> str: ...
+    def get_username(self) -> Any: ...
 
 
 def decide(
@@ -64,5 +64,5 @@ def decide(
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."
         raise PermissionDenied(words)
     return functions.approval_decide(
-        connection, message_id, name, approved=approved, by=user.get_username(), comment=comment or None
+        connection, message_id, name, approved=approved, by=str(user.get_username()), comment=comment or None
     )

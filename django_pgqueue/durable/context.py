@@ -11,8 +11,6 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
-from django.utils import timezone
 
 from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild, id_of, outcome_of
@@ -310,7 +308,7 @@ def _until(when: Any) -> int:
     if not isinstance(when, dt.datetime):
         message = f"when is {quote(when)}: it must be a datetime with a time zone."
         raise InvalidStep(message)
-    if settings.USE_TZ and timezone.is_naive(when):
+    if times.lacks_zone(when):
         message = (
             f"when is {when!r}, without a time zone: pass timezone.make_aware(...), or timezone.now() + a timedelta."
         )

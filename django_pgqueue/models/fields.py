@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, to_epoch_ms
+from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, aware, to_epoch_ms
 
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -46,7 +46,8 @@ class EpochFormField(forms.DateTimeField):
             ms = int(value)
             if MIN_MS <= ms <= MAX_MS:
                 return EpochDateTime.from_ms(ms)
-        return super().to_python(value)
+        found: dt.datetime | None = super().to_python(value)
+        return None if found is None else aware(found)  # it is compared with the time that the row has
 
 
 class EpochField(models.Field):  # type: ignore[type-arg]

@@ -12,7 +12,7 @@ from django_pgqueue.monitoring.overview import Paused, counts, overview, queries
 from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.formatting import Words, number, outside, relative, span
-from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
+from django_pgqueue.values.times import EpochDateTime, aware, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -394,7 +394,7 @@ def sentence(reason: Reason, now: dt.datetime) -> str:
 def _plain(value: Any) -> Any:
     match value:
         case dt.datetime():
-            return outside(value) or value.isoformat(" ", "seconds")
+            return outside(value) or aware(value).isoformat(" ", "seconds")
         case list():
             return ", ".join(map(str, value))
     return value

@@ -9,11 +9,9 @@ import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, TaskExpired
-from django_pgqueue.values import redaction
+from django_pgqueue.values import redaction, times
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
@@ -39,10 +37,10 @@ def validate(task: AnyTask) -> None:
     if not isinstance(expires, dt.datetime):
         message = f"expires must be a timedelta from the enqueue on, or an aware datetime, not {expires!r}."
         raise InvalidTask(message)
-    if timezone.is_naive(expires):
+    if times.lacks_zone(expires):
         message = f"expires={expires!r} has no time zone. Use timezone.now() + timedelta(...), or give a timedelta."
         raise InvalidTask(message)
-    if task.run_after is not None and timezone.is_aware(task.run_after) and task.run_after >= expires:
+    if task.run_after is not None and times.aware(task.run_after) >= times.aware(expires):
         message = f"The message would expire at {expires}, before it may run at {task.run_after}: give a later expires."
         raise InvalidTask(message)
 
@@ -54,7 +52,7 @@ def headers_of(task: AnyTask) -> dict[str, Any]:
         return {}
     if isinstance(expires, dt.timedelta):
         return {AFTER: expires // dt.timedelta(microseconds=1)}
-    return {AT: expires.isoformat()}
+    return {AT: times.aware(expires).isoformat()}
 
 
 def require_unexpired(message: Received, now: dt.datetime) -> None:
@@ -74,7 +72,7 @@ def require_unexpired(message: Received, now: dt.datetime) -> None:
             f"{AT} a time in ISO 8601, not {redaction.quote(headers.get(AFTER, headers.get(AT)))}."
         )
         raise InvalidContent(text) from error
-    if until is not None and now > until:
+    if until is not None and times.aware(now) > until:
         text = f"Nobody began the message by {until:%Y-%m-%d %H:%M:%S} UTC, when it expired."
         raise TaskExpired(text)
 
@@ -85,7 +83,7 @@ def expires_at(headers: Any, created_at: dt.datetime) -> dt.datetime | None:
         return None
     if AFTER in headers:
         try:
-            return (created_at + dt.timedelta(microseconds=headers[AFTER])).astimezone(dt.UTC)
+            return (times.aware(created_at) + dt.timedelta(microseconds=headers[AFTER])).astimezone(dt.UTC)
         except OverflowError:  # beyond the calendar
             return None
     if AT in headers:

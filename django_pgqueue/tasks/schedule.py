@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.values import content, names
-from django_pgqueue.values.times import EPOCH
+from django_pgqueue.values.times import EPOCH, aware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +55,7 @@ class Rule:
         >>> [slot.hour for slot, _ in zip(Rule(cron="0 */6 * * *").after(EPOCH), range(3))]
         [6, 12, 18]
         """
+        moment = aware(moment)
         with suppress(OverflowError):  # at the end of the calendar
             for slot in self._by_interval(moment) if self.cron is None else self._by_cron(self.cron, moment):
                 # When clocks go back and an hour repeats, cronsim may begin in the second one with a slot of the first.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
-from django.utils import timezone
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task
 from django_pgqueue.exceptions import PgQueueError
@@ -201,7 +199,7 @@ def _check(**given: Any) -> None:
         if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             message = f"{name}={value!r} cannot be compared with a message: it must be {right}."
             raise PgQueueError(message)
-    if isinstance(given["run_after"], dt.datetime) and settings.USE_TZ and timezone.is_naive(given["run_after"]):
+    if isinstance(given["run_after"], dt.datetime) and times.lacks_zone(given["run_after"]):
         message = f"run_after={given['run_after']!r} has no time zone: use timezone.make_aware(...)."
         raise PgQueueError(message)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.values.redaction import quote
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import lacks_zone, to_epoch_ms
 
 ACTIONS = {
     "run_now": None, "postpone": "run_at", "cancel": None, "delete": None, "move": "queue", "prioritise": "priority",
@@ -77,7 +77,7 @@ class Filter:
 
     def _value(self, name: str, value: Any, action: str) -> Any:
         if name.endswith(("_from", "_until")) and not name.startswith("priority"):
-            if not isinstance(value, dt.datetime) or value.tzinfo is None:
+            if not isinstance(value, dt.datetime) or lacks_zone(value):
                 message = f"{name} must be a datetime with a time zone, not {quote(value)}."
                 raise InvalidEdit(message)
             return to_epoch_ms(value)
@@ -120,7 +120,7 @@ def parameters(action: str, *, run_at: Any, queue: str | None, priority: Any) ->
     if set(given) != ({wanted} if wanted else set()):
         message = f"{action} needs {wanted or 'no parameter'}, and got {', '.join(given) or 'none'}."
         raise InvalidEdit(message)
-    if run_at is not None and (not isinstance(run_at, dt.datetime) or run_at.tzinfo is None):
+    if run_at is not None and (not isinstance(run_at, dt.datetime) or lacks_zone(run_at)):
         message = f"run_at must be a datetime with a time zone, not {quote(run_at)}."
         raise InvalidEdit(message)
     if priority is not None:

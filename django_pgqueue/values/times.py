@@ -47,9 +47,7 @@ def not_before(moment: dt.datetime) -> int:
     >>> not_before(dt.datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=dt.UTC))
     1001
     """
-    if timezone.is_naive(moment):
-        moment = timezone.make_aware(moment)
-    return -((EPOCH - moment) // MILLISECOND)
+    return -((EPOCH - aware(moment)) // MILLISECOND)
 
 
 def milliseconds(delay: dt.timedelta) -> int:
@@ -75,7 +73,7 @@ def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | N
             return None if dequeue_at is None else DequeueAt(_checked(dequeue_at))
         case dt.timedelta():
             return Delay(milliseconds(run_after))
-        case dt.datetime() if timezone.is_naive(run_after):
+        case dt.datetime() if lacks_zone(run_after):
             message = (
                 f"run_after={run_after!r} has no time zone. Use timezone.now() + timedelta(...), "
                 "timezone.make_aware(...), or give a timedelta."
@@ -102,6 +100,21 @@ def as_django(moment: dt.datetime) -> dt.datetime:
     if settings.USE_TZ or timezone.is_naive(moment):
         return moment
     return timezone.make_naive(moment, timezone.get_default_timezone())
+
+
+def aware(moment: dt.datetime) -> dt.datetime:
+    """Returns a time with a time zone.  Naive ones, as Django has them without USE_TZ, are in the current one."""
+    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+
+
+def local(moment: dt.datetime) -> dt.datetime:
+    """Returns a time in the current time zone: where a naive one is already."""
+    return moment if timezone.is_naive(moment) else timezone.localtime(moment)
+
+
+def lacks_zone(moment: dt.datetime) -> bool:
+    """Whether a caller's time could mean several moments: without USE_TZ, a naive one is in the project's time zone."""
+    return settings.USE_TZ and timezone.is_naive(moment)
 
 
 class EpochDateTime(dt.datetime):
@@ -152,6 +165,5 @@ def to_epoch_ms(value: dt.datetime, *, up: bool = False) -> int:
     exact: int | None = getattr(value, "given_ms", None)
     if exact is not None:
         return exact
-    if timezone.is_naive(value):
-        value = timezone.make_aware(value)
+    value = aware(value)
     return -((EPOCH - value) // MILLISECOND) if up else (value - EPOCH) // MILLISECOND

@@ -11,7 +11,6 @@ from django.db import DatabaseError, connections, transaction
 from django.db.models import Q
 from django.http import HttpResponseRedirect
 from django.urls import path, reverse
-from django.utils import timezone
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy, ngettext
@@ -30,7 +29,7 @@ from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.exceptions import InvalidStep
 from django_pgqueue.models.tables import Attempt
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.values.times import OUT_OF_REACH_MS, to_epoch_ms
+from django_pgqueue.values.times import OUT_OF_REACH_MS, aware, local, to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -91,7 +90,7 @@ class HistoryChangeList(CappedChangeList):
                 gettext(
                     "The list searched the newest {count} attempts, back to {oldest}. Choose a range of “finished at” "
                     "to search others."
-                ).format(count=display.number(self.WINDOW), oldest=f"{timezone.localtime(oldest):%Y-%m-%d %H:%M}")
+                ).format(count=display.number(self.WINDOW), oldest=f"{local(oldest):%Y-%m-%d %H:%M}")
             )
         self.notes += self.window_notes
         return found.filter(pk__gt=newest - self.WINDOW)
@@ -170,9 +169,9 @@ def took(attempt: Attempt) -> str:
 def waited(attempt: Attempt) -> str:
     """Returns the time from when the attempt could start, not before its message existed, until it did."""
     started = getattr(attempt, "started", None)
-    return display.span(
-        None if started is None else started - max(attempt.dequeue_at, getattr(attempt, "created", started))
-    )
+    if started is None:
+        return display.NOTHING
+    return display.span(aware(started) - max(attempt.dequeue_at, aware(getattr(attempt, "created", started))))
 
 
 @admin.display(description=gettext_lazy("worker"))
@@ -292,8 +291,9 @@ class AttemptAdmin(ReadOnlyAdmin):
         )  # fmt: skip
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        errors = reverse("admin:django_pgqueue_attempt_errors", current_app=self.admin_site.name)
         links = {
-            "errors_url": reverse("admin:django_pgqueue_attempt_errors") + database.same(request),
+            "errors_url": errors + database.same(request),
             "edit_url": ask_page.url_of(self, request),
         }
         return super().changelist_view(request, {**links, **(extra_context or {})})
@@ -331,7 +331,11 @@ class AttemptAdmin(ReadOnlyAdmin):
             recorded = timeline.recorded_steps(attempt.message_id, sees=sees and not sensitivity(attempt.task))
             attempt.__dict__["steps"] = recorded
             if attempt.final and self.has_run_permission(request):
-                again = reverse("admin:django_pgqueue_attempt_from_step", args=[attempt.message_id])
+                again = reverse(
+                    "admin:django_pgqueue_attempt_from_step",
+                    args=[attempt.message_id],
+                    current_app=self.admin_site.name,
+                )
                 attempt.__dict__["again"] = again + database.same(request)
         return attempt
 

@@ -23,6 +23,7 @@ from django_pgqueue.admin.parts.expressions import SHORT_LENGTH
 from django_pgqueue.admin.parts.read_only import may_see_content
 from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.tasks.sensitive import HIDDEN
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -172,7 +173,7 @@ def found(
 ) -> tuple[list[ErrorGroup], bool]:
     """Returns the groups, the largest first, and whether older errors of the period were left out."""
     since = moment - span
-    midnight = since.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = aware(since).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {
         "since": since,
         "day": midnight,

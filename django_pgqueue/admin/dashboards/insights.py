@@ -18,6 +18,7 @@ from django_pgqueue.admin.parts import database, display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import ReportHour
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +102,7 @@ class InsightsChangeList(CappedChangeList):
         """Unusual failures in the last day of the report, whatever the filters choose."""
         return [
             (
-                f"{alert.hour:%Y-%m-%d %H:%M} UTC",
+                f"{aware(alert.hour).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC",
                 alert.task or gettext("raw messages"),
                 alert.queue,
                 display.number(alert.failed),

@@ -272,7 +272,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         name, action = request.POST.get("queue", ""), request.POST.get("action")
         try:
             if action == "pause":
-                control.pause(name, by=request.user.get_username(), database=alias())
+                control.pause(name, by=audit_log.name_of_user(request), database=alias())
                 self._done(request, name, gettext("Paused"))
             elif action == "resume" and control.resume(name, database=alias()):
                 self._done(request, name, gettext("Resumed"))

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue, Rollup
 from django_pgqueue.values import histogram
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -118,7 +119,7 @@ class Figures:
         self.rows = whole(rows[:MAX_ROWS], others[:MAX_ROWS])
         self.using = chosen.db
         self.queue = queue
-        hours = [row["hour"] for row in self.rows]
+        hours = [aware(row["hour"]) for row in self.rows]
         self.first: dt.datetime | None = min(hours, default=None)
         self.last: dt.datetime | None = max(hours, default=None)
         self.daily = bool(hours) and max(hours) - min(hours) > BY_HOUR
@@ -135,8 +136,8 @@ class Figures:
         return found
 
     def step_of(self, moment: dt.datetime) -> dt.datetime:
-        local = timezone.localtime(moment)
-        return local.replace(hour=0, minute=0, second=0) if self.daily else local
+        shown = timezone.localtime(aware(moment))
+        return shown.replace(hour=0, minute=0, second=0) if self.daily else shown
 
     def _next(self, step: dt.datetime) -> dt.datetime:
         if not self.daily:

@@ -157,7 +157,7 @@ class EditAdmin(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Stop"), permissions=["edit"])
     def stop(self, request: HttpRequest, queryset: QuerySet[Edit]) -> HttpResponse | None:
-        by = request.user.get_username()
+        by = audit_log.name_of_user(request)
         return self._change(
             request, queryset, gettext("stopped"), lambda pk: control.stop_edit(pk, by=by, database=alias())
         )

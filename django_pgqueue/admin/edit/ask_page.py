@@ -70,7 +70,8 @@ def url_of(admin: ReadOnlyAdmin, request: HttpRequest) -> str:
     """Returns the URL of the page for what the list shows.  Empty: the user may do nothing with it."""
     if not allowed(admin, request.user):
         return ""
-    address, query = reverse(f"admin:django_pgqueue_{admin.opts.model_name}_edit"), request.GET.urlencode()
+    address = reverse(f"admin:django_pgqueue_{admin.opts.model_name}_edit", current_app=admin.admin_site.name)
+    query = request.GET.urlencode()
     return f"{address}?{query}" if query else address
 
 
@@ -173,7 +174,7 @@ def asked(
     admin: ReadOnlyAdmin, request: HttpRequest, action: str, which: control.Filter, back: str, **how: Any
 ) -> HttpResponse:
     """Asks for an edit on behalf of the user, who may do it, and leads to its page."""
-    edit = control.edit(action, which, by=request.user.get_username(), database=alias(), **how)
+    edit = control.edit(action, which, by=audit_log.name_of_user(request), database=alias(), **how)
     audit_log.written(request, Edit, [edit], f"{WORDS[action]}: {', '.join(criteria.words(which.as_json(action)))}")
     text = gettext("Edit {id} begins as soon as a worker sees it, within some seconds.").format(id=edit)
     admin.message_user(request, text, messages.SUCCESS)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 BATCH = 1_000
 
 
+def name_of_user(request: HttpRequest) -> str:
+    """Returns the name that the queue keeps of a user.  In a user model of the project it may be a number, a UUID, …"""
+    user: Any = request.user
+    return str(user.get_username())
+
+
 def written(request: HttpRequest, model: type[Model], keys: Iterable[object], text: str) -> None:
     """Writes an entry for each row: "History" on the row's page shows it."""
     where = "" if alias() == default_database() else " " + gettext("(In the database {name}.)").format(name=alias())

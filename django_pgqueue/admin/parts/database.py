@@ -26,6 +26,8 @@ PARAMETER = "database"
 row in each database, and a user may have a window open for each."""
 
 _chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
+_site: ContextVar[str | None] = ContextVar("pgqueue_admin_site", default=None)
+"""The admin site of a request.  A project may have several: links of a page stay in its own."""
 
 
 def alias() -> str:
@@ -39,14 +41,21 @@ def asked(request: HttpRequest) -> str:
     return name if name in databases() else default_database()
 
 
+def site_of(request: HttpRequest) -> str | None:
+    """Returns the name of the admin site that answers, for ``reverse(..., current_app=)``."""
+    return request.resolver_match.namespace if request.resolver_match else None
+
+
 @contextmanager
 def chosen(request: HttpRequest) -> Iterator[None]:
     """Lets links lead to the database that the URL of a request names."""
     before = _chosen.set(asked(request))
+    outside = _site.set(site_of(request))
     try:
         yield
     finally:
         _chosen.reset(before)
+        _site.reset(outside)
 
 
 @contextmanager
@@ -59,7 +68,7 @@ def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]
 def url(name: str, *args: object, **query: object) -> str:
     """Returns the URL of an admin page with the same database.  ``args``: the key of a row, not quoted."""
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
-    address = reverse(f"admin:django_pgqueue_{name}", args=[quote(str(arg)) for arg in args])
+    address = reverse(f"admin:django_pgqueue_{name}", args=[quote(str(arg)) for arg in args], current_app=_site.get())
     return f"{address}?{urlencode(parameters)}" if parameters else address
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
 from django_pgqueue.models.words import STATUSES
 from django_pgqueue.monitoring.overview.formatting import NOTHING, number, outside, relative, span
+from django_pgqueue.values.times import local
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -94,12 +94,12 @@ def moment(value: dt.datetime | None) -> SafeString | str:
         return NOTHING
     if words := outside(value):
         return words
-    local = timezone.localtime(value) if timezone.is_aware(value) else value
+    shown = local(value)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
-        local.isoformat(),
-        local.isoformat(sep=" ", timespec="milliseconds"),
-        local.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
+        shown.isoformat(),
+        shown.isoformat(sep=" ", timespec="milliseconds"),
+        shown.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds"),
     )
 
 

@@ -17,6 +17,7 @@ from django.utils.html import strip_tags
 
 from django_pgqueue.admin.parts import chosen_columns
 from django_pgqueue.admin.parts.display import NOTHING
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,12 +107,12 @@ def value(admin: Any, row: Any, column: Any) -> Any:
         if not isinstance(known, dt.datetime):
             return known
         if known.year < LAST_YEAR:
-            return known.isoformat()
+            return aware(known).isoformat()
     shown = lookup_field(column, row, admin)[2]
     if shown is None or isinstance(shown, bool | int | float):
         return shown
     if isinstance(shown, dt.datetime):
-        return shown.isoformat()
+        return aware(shown).isoformat()
     if hasattr(shown, "__html__"):
         shown = html.unescape(strip_tags(str(shown).replace("<", " <")))
     text = " ".join(str(shown).split())

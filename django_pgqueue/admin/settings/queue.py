@@ -93,13 +93,13 @@ class QueueAdmin(ReadOnlyAdmin):
         return [(None, {"fields": ["name"] if obj is None else ["name", state, paused_at, paused_by]})]
 
     def save_model(self, request: HttpRequest, obj: QueueState, form: Any, change: bool) -> None:  # noqa: ARG002
-        control.pause(obj.name, by=request.user.get_username(), database=alias())
+        control.pause(obj.name, by=audit_log.name_of_user(request), database=alias())
 
     @admin.action(description=gettext_lazy("Pause"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
         names = [queue.name for queue in queryset.only("name")[: actions.MOST]]
         for name in names:
-            control.pause(name, by=request.user.get_username(), database=alias())
+            control.pause(name, by=audit_log.name_of_user(request), database=alias())
         audit_log.written(request, QueueState, names, gettext("Paused."))
         self.message_user(request, gettext("Paused: {names}.").format(names=", ".join(names)), messages.SUCCESS)
 

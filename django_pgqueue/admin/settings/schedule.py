@@ -25,6 +25,7 @@ from django_pgqueue.models.tables import Schedule
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import ON_TIME, Rule, zone
+from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -121,7 +122,7 @@ class ScheduleColumns:
             return format_html("{}{}", display.label(gettext("paused"), "grey"), self._ago(paused))
         if schedule.declared and schedule.name not in self.declared:
             return display.label(gettext("no longer in the code"), "amber")
-        if schedule.next_at < self.now - ON_TIME:
+        if to_epoch_ms(schedule.next_at) < to_epoch_ms(self.now - ON_TIME):
             return format_html("{}{}", display.label(gettext("late"), "red"), display.line(gettext("no run yet")))
         return display.label(pgettext("schedule", "active"), "green")
 

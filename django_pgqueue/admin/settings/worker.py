@@ -124,7 +124,7 @@ class WorkerAdmin(ReadOnlyAdmin):
             slots = None
             if change is not None:
                 slots = min(control.MAX_SLOTS, max(1, (worker.ordered_slots or worker.slots) + change))
-            by = request.user.get_username()
+            by = audit_log.name_of_user(request)
             found = control.order_worker(worker.id, order, slots=slots, by=by, database=alias())
             (followed if found else gone).append(worker.id)
         audit_log.written(request, Worker, followed, f"{done}.")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, ProgrammingError, connections, transaction
-from django.utils import timezone
 
 from django_pgqueue import functions
 from django_pgqueue.backend.pgqueue import PgQueueBackend
@@ -191,7 +190,5 @@ class Move:
 
 def first_time(recurring: Recurring, now: datetime) -> datetime:
     """Returns the first time of the rule that is not past, and not before it was to begin."""
-    begin = recurring.not_before or now
-    if timezone.is_naive(begin):
-        begin = timezone.make_aware(begin)
-    return recurring.rule.first_after(max(now, begin - times.MICROSECOND))
+    begin = times.aware(recurring.not_before or now)
+    return recurring.rule.first_after(max(times.aware(now), begin - times.MICROSECOND))

@@ -11,6 +11,7 @@ from django_pgqueue.management.terminal.text import GAP, printable, shortened, t
 from django_pgqueue.monitoring.overview import alerts
 from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
+from django_pgqueue.values.times import aware, local
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -134,7 +135,7 @@ def tasks(found: list[Recent], title: str) -> Iterator[str]:
 
 def head(whole: Overview, database: str) -> str:
     zone = timezone.get_current_timezone_name()
-    return f"{printable(database)} at {timezone.localtime(whole.at):%Y-%m-%d %H:%M:%S} ({zone})"
+    return f"{printable(database)} at {local(whole.at):%Y-%m-%d %H:%M:%S} ({zone})"
 
 
 def workers(whole: Overview) -> str:
@@ -172,7 +173,7 @@ def schedules(whole: Overview) -> list[tuple[str, str]]:
 
 def _moment(value: Any) -> str:
     try:
-        return f"{timezone.localtime(value):%Y-%m-%d %H:%M:%S}"
+        return f"{local(value):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError):
         return "outside of the calendar"
 
@@ -218,7 +219,7 @@ def document(whole: Overview, *, database: str) -> dict[str, Any]:
     """Returns the overview for JSON: numbers, times in ISO 8601, durations in seconds."""
     return {
         "database": database,
-        "at": whole.at.isoformat(),
+        "at": aware(whole.at).isoformat(),
         "queues": [_queue(one) for one in whole.queues],
         "more_queues": whole.more_queues,
         "estimated": not whole.is_exact,
@@ -298,7 +299,7 @@ def _queue(one: QueueOverview) -> dict[str, Any]:
         "growth_a_minute": None if one.growth is None else round(one.growth, 1),
         "waited_seconds": _seconds(one.pulse.latest_wait) if one.pulse else None,
         "last_hour": one.last_hour and recent(one.last_hour),
-        "paused": one.paused and {"since": one.paused.since.isoformat(), "by": one.paused.by},
+        "paused": one.paused and {"since": aware(one.paused.since).isoformat(), "by": one.paused.by},
         "no_worker": one.has_no_worker,
     }
 

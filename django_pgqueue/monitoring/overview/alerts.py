@@ -6,13 +6,13 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
 from django_pgqueue.monitoring.overview.failing_schedules import FAILURES
 from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.monitoring.overview.formatting import change, number, rate, span
 from django_pgqueue.values.sizes import size
+from django_pgqueue.values.times import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -157,7 +157,7 @@ def _failing(whole: Overview) -> Iterator[Alert]:
                 count=number(one.failures),
                 queue=named([one.queue]),
                 times=f"{one.times or 0:.0f}",
-                since=f"{timezone.localtime(one.since):%H:%M}",
+                since=f"{local(one.since):%H:%M}",
             ),
             page="attempt",
             filters={"queue": one.queue, "status__exact": "failed"},

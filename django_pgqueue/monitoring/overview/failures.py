@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_pgqueue.monitoring.overview import budget, queries
 from django_pgqueue.monitoring.overview.figure import NONE, Figure
 from django_pgqueue.monitoring.overview.throughput import ENDS, WITHIN
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,7 +73,7 @@ class AllFailures(dict[str, Failures]):
 
 
 def taken(now: dt.datetime, *, using: str) -> AllFailures:
-    midnight = now.astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = aware(now).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {
         "day_ago": now - DAY, "hour_ago": now - HOUR, "day": midnight - DAY, "end": midnight + 2 * DAY,
     }  # fmt: skip

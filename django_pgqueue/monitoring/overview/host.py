@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from django_pgqueue.monitoring.overview import queries
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def clock_ahead(*, using: str, now: Callable[[], dt.datetime] | None = None) -> 
     """Returns by how much the clock of this host is ahead of the server's; negative: behind.  None: by very little."""
     now = now or clock
     before = now()
-    theirs: dt.datetime = queries.rows("select clock_timestamp()", using=using, settings={})[0][0]
+    theirs = aware(queries.rows("select clock_timestamp()", using=using, settings={})[0][0])
     after = now()
     # The server reads its clock between the two readings here: a slow network does not count as a difference.
     if before - theirs > MAX_DIFFERENCE:
