@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,8 @@ class Place:
             for path in Path(self.url, LOG).iterdir():
                 number = path.name.partition(".")[0]
                 if path.name == "_last_checkpoint" or (number.isdigit() and int(number) >= since):
-                    sync(path)
+                    with suppress(FileNotFoundError):  # the draft of another run's commit, which has just got its name
+                        sync(path)
             sync(Path(self.url, LOG))
             sync(Path(self.url))
 

@@ -119,6 +119,17 @@ def test_of_exports_at_a_time_each_attempt_comes_from_one(
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
 
 
+def test_the_draft_of_another_commit_may_vanish_while_a_commit_becomes_durable(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    ended(session)
+    export(spark, lake, options=options)
+    (lake / "attempts/_delta_log/00000000000000000099.json#1").symlink_to("vanished")
+    ended(session)
+    assert export(spark, lake, options=options).rows == 1
+
+
 def test_the_same_transactions_are_added_once(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
