@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
+RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+([\w.]+: .+)")
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class SparkQueueError(Exception):
@@ -64,19 +66,16 @@ class SparkConnectRefused(SparkQueueError):
         )
 
 
-class SparkFailed(SparkQueueError):
-    """Spark itself failed."""
-
-
 NOT_STARTED = "Python worker failed to connect back"
 """Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK = ("py4j", "pyspark")
+OF_DELTALAKE = "_internal"
 
 
 def reason(error: Exception) -> str | None:
-    """Returns the message for people about an error of this package in a task, or about one of Spark, without the
-    traces of Java and Python that Spark adds.  None: the error is neither.
+    """Returns the message for people about an error of a task, of Spark, of PostgreSQL or of the lake's place, without
+    the traces of Java and Python that Spark adds.  None: it is another error.
     """
     if found := OURS.findall(str(error)):
         return str(found[-1])
@@ -90,21 +89,33 @@ def reason(error: Exception) -> str | None:
             f"Spark cannot start the program {program[1]!r}. Set PYSPARK_PYTHON to a Python that has this package, on "
             "the driver and on each executor, or unset it."
         )
-    if type(error).__module__.partition(".")[0] not in OF_SPARK:
+    if raised := RAISED.findall(str(error)):
+        return f"A task failed: {plain(raised[-1])}"
+    package = type(error).__module__.partition(".")[0]
+    if package == "psycopg":
+        return f"PostgreSQL refused: {plain(error)}"
+    if package == OF_DELTALAKE or (isinstance(error, OSError) and not isinstance(error, ConnectionError)):
+        return f"Files cannot be read or written: {plain(error)}"
+    if package not in OF_SPARK:
         return None
     lines = [line.strip(" :.") for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
     return f"Spark failed: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
 
 
+def plain(error: object) -> str:
+    """Returns the text of an error in one line, without the colours of deltalake."""
+    return " ".join(COLOURS.sub("", str(error)).split())
+
+
 @contextmanager
 def told() -> Iterator[None]:
-    """Raises an error of a task or of Spark again, with its message for people."""
+    """Raises an error that has a message for people again, with this message."""
     try:
         yield
     except SparkQueueError:
         raise
     except Exception as error:
         if (words := reason(error)) is not None:
-            raise SparkFailed(words) from error
+            raise SparkQueueError(words) from error
         raise

@@ -141,6 +141,10 @@ def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
         ("x: Python worker failed to connect back.\n\tat org.apache", "Spark waited ten seconds for a Python process"),
         ('java.io.IOException: Cannot run program "/no/py": error=2', "Spark cannot start the program '/no/py'"),
         ("An error occurred while calling o1.x.\n: java.lang.Y: no\n\tat a.b.C", "Spark failed: java.lang.Y: no."),
+        (
+            "x\nTraceback (most recent call last):\n  File 'a'\n    b\nOSError: [Errno 28] No space left\n\tat a.b.C",
+            "A task failed: OSError: [Errno 28] No space left",
+        ),
     ],
 )
 def test_an_error_of_spark_is_told_without_its_traces(text: str, words: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from django_pgqueue.spark.errors import NOT_STARTED, SparkQueueError, reason
 from django_pgqueue.spark.lake.data_files import Counted, seen
 from django_pgqueue.spark.lake.open_files import OpenFiles, Written
 from django_pgqueue.spark.lake.schema import DAY_OF
@@ -27,13 +26,8 @@ def fill(lake: Lake, reader: PgQueueReader) -> list[Counted]:
     table = reader.options.table
     task = Task(reader=reader, place=lake.place / table)
     parts = reader.partitions()
-    try:
-        # Only the files that tasks return count: those of a killed task, or of one that ran twice, are deleted later.
-        written = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
-    except Exception as error:
-        if NOT_STARTED not in str(error) and (words := reason(error)) is not None:
-            raise SparkQueueError(words) from error
-        raise
+    # Only the files that tasks return count: those of a killed task, or of one that ran twice, are deleted later.
+    written = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
     return [seen(lake, table, file) for file in written]
 
 

@@ -8,7 +8,6 @@ commit names.
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.delta import (
     AddAction,
     CommitFailedError,
@@ -46,7 +46,6 @@ FORMAT = "3"
 OLD_MANIFESTS = "_pgqueue/manifests"
 MISSED, REPORTED = "pgqueue.missed", "pgqueue.reported_until"
 ATTEMPTS_AT_A_COMMIT = 10
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +149,7 @@ class Lake:
         try:
             return bool(DeltaTable.is_deltatable(place.url, dict(place.options)))
         except OSError as error:
-            message = f"{self.root} cannot be read: {' '.join(COLOURS.sub('', str(error)).split())}"
+            message = f"{self.root} cannot be read: {plain(error)}"
             raise LakeError(message) from error
 
     def refuse_old(self) -> None:

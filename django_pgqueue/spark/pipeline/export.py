@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption
+from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption, told
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.direct_export import fill
 from django_pgqueue.spark.lake.errors import LakeError
@@ -183,7 +183,8 @@ class Run:
         """Writes rows into files that no commit names yet, if PostgreSQL counts the same rows by the condition."""
         options = {**self.options, **self.columns.options(table), **cut}
         reader = PgQueueReader(PipelineOptions.of(options), self.columns.schema(table))
-        counted = patiently(lambda: fill(self.lake, reader), self.progress)
+        with told():
+            counted = patiently(lambda: fill(self.lake, reader), self.progress)
         verify(self.origin, table, counted, condition)
         return [file for file, _ in counted]
 

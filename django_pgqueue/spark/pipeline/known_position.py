@@ -33,13 +33,15 @@ class Missed(NamedTuple):
 
 
 class KnownPosition:
-    """Records the position.  A login without the right to do so may export, and is told so once."""
+    """Records the position.  A login without the right to do so may export, and is told so once; the next commit tries
+    again, as a follow may run for months.
+    """
 
     def __init__(self, lake: Lake, options: Mapping[str, str], progress: Progress) -> None:
         self.lake = lake
         self.options = PipelineOptions.of(options)
         self.progress = progress
-        self.is_possible = True
+        self.is_told = False
         self.moved_at = 0.0
 
     def begin(self, position: int) -> Missed:
@@ -56,19 +58,19 @@ class KnownPosition:
             self.move(position)
 
     def _move(self, position: int, *, is_done: bool) -> Missed:
-        if not self.is_possible:
-            return Missed()
         values = (self.lake.version().lake_id, self.lake.root, position, is_done)
         try:
             with database.connect(database.writing(self.options)) as connection:
                 row = connection.execute(MOVE, values).fetchone()
         except (SparkQueueError, psycopg.Error) as error:
-            self.is_possible = False
-            self.progress.say(
-                "PostgreSQL cannot record how far this lake has come, so retention does not wait for it: "
-                f"{str(error).strip().splitlines()[0]}"
-            )
+            if not self.is_told:
+                self.is_told = True
+                self.progress.say(
+                    "PostgreSQL cannot record how far this lake has come, so retention does not wait for it: "
+                    f"{str(error).strip().splitlines()[0]}"
+                )
             return Missed()
+        self.is_told = False
         return Missed(*row) if row else Missed()
 
 

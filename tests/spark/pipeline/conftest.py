@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.request import Request, urlopen
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
 from tests.support.sessions import end_one
@@ -37,6 +38,15 @@ def options(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str
     yield {"urlVariable": VARIABLE}
     with psycopg.connect(url, autocommit=True) as connection:  # retention would wait for the lakes of tests
         connection.execute("delete from pgqueue_lake")
+
+
+def url_without_password(conninfo: str, folder: Path, port: int | None = None) -> str:
+    """The test database, as the option url has it: the password is in a file.  More parameters may follow."""
+    at: dict[str, Any] = conninfo_to_dict(conninfo)
+    secret = folder / "pgpass"
+    secret.write_text(f"*:*:*:*:{at['password']}\n")
+    secret.chmod(0o600)
+    return f"postgresql://{at['user']}@{at['host']}:{port or at.get('port') or 5432}/{at['dbname']}?passfile={secret}"
 
 
 @pytest.fixture

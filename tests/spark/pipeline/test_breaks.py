@@ -24,7 +24,7 @@ from django_pgqueue.spark.pipeline import export, follow
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark import programs
 from tests.spark.conftest import finish
-from tests.spark.pipeline.conftest import settled
+from tests.spark.pipeline.conftest import settled, url_without_password
 from tests.spark.pipeline.test_export import ids
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -67,13 +67,8 @@ class Slow:
         self.folder = folder
 
     def url(self, conninfo: str, port: int | None = None) -> str:
-        at: dict[str, Any] = conninfo_to_dict(conninfo)
-        secret = self.folder / "pgpass"
-        secret.write_text(f"*:*:*:*:{at['password']}\n")
-        secret.chmod(0o600)
         path = quote(f"-csearch_path={self.schema},{self.home}")
-        address = f"{at['host']}:{port or at.get('port') or 5432}"
-        return f"postgresql://{at['user']}@{address}/{at['dbname']}?passfile={secret}&options={path}"
+        return f"{url_without_password(conninfo, self.folder, port)}&options={path}"
 
     def is_read(self, session: Session) -> bool:
         return bool(

@@ -7,14 +7,16 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
+from django_pgqueue.spark.errors import SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS
-from tests.spark.pipeline.conftest import ended, settled
+from tests.spark.pipeline.conftest import ended, settled, url_without_password
 from tests.support.sessions import NOON, end_one
 
 if TYPE_CHECKING:
@@ -279,6 +281,41 @@ def test_a_prepared_transaction_that_holds_the_export_back_is_named_with_what_en
     session.rows(words.rpartition(", or ")[2].rstrip("."))
     settled(session)
     assert export(spark, lake, options=options).rows == 1
+
+
+def test_a_login_that_may_only_read_exports_and_records_the_position_as_soon_as_it_may(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, conninfo: str
+) -> None:
+    session, late, progress = connect(), connect(autocommit=False), Said()
+    role = f"reader_{uuid4().hex}"
+    session.rows(f"create role {role}")
+    session.rows(f"grant select on all tables in schema public to {role}")
+    mine = {"url": f"{url_without_password(conninfo, lake.parent)}&options=-crole%3D{role}"}
+    try:
+        settled(session)
+        end_one(late)
+        end_one(session)
+        for _ in range(2):
+            assert export(spark, lake, options=mine, progress=progress).rows == 0
+        assert "whose transaction has been open for an unknown time" in progress.said[1]
+        late.commit()
+        settled(session)
+
+        def grant() -> bool:
+            if len(progress.said) > 4:
+                session.rows(f"grant all on pgqueue_lake to {role}")
+            return False
+
+        once_more = {**mine, "maxRowsPerBatch": "1"}
+        assert follow(spark, lake, options=once_more, progress=progress, until=grant, once=True) == 2
+        assert [words for words in progress.said if "permission denied for table pgqueue_lake" in words]
+        assert session.one("select position from pgqueue_lake") == Lake.open(spark, lake).version().position
+        session.rows(f"revoke all on pgqueue_step from {role}")
+        with pytest.raises(SparkQueueError, match="PostgreSQL refused: permission denied for table pgqueue_step"), told():
+            export(spark, lake, options=mine)
+    finally:
+        session.rows(f"drop owned by {role}")
+        session.rows(f"drop role {role}")
 
 
 class Said(Progress):
