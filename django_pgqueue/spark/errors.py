@@ -69,8 +69,9 @@ class SparkConnectRefused(SparkQueueError):
 NOT_STARTED = "Python worker failed to connect back"
 """Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
-OF_SPARK = ("py4j", "pyspark")
-OF_DELTALAKE = "_internal"
+OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
+HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "psycopg": "PostgreSQL refused", "_internal": OF_FILES}
+"""Begins of messages by the package of an error.  Those of deltalake are in _internal."""
 
 
 def reason(error: Exception) -> str | None:
@@ -91,16 +92,17 @@ def reason(error: Exception) -> str | None:
         )
     if raised := RAISED.findall(str(error)):
         return f"A task failed: {plain(raised[-1])}"
-    package = type(error).__module__.partition(".")[0]
-    if package == "psycopg":
-        return f"PostgreSQL refused: {plain(error)}"
-    if package == OF_DELTALAKE or (isinstance(error, OSError) and not isinstance(error, ConnectionError)):
-        return f"Files cannot be read or written: {plain(error)}"
-    if package not in OF_SPARK:
-        return None
+    if (happened := _happened(error)) != OF_SPARK:
+        return happened and f"{happened}: {plain(error)}"
     lines = [line.strip(" :.") for line in str(error).splitlines()]
     words = next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
-    return f"Spark failed: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
+    return f"{OF_SPARK}: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
+
+
+def _happened(error: Exception) -> str | None:
+    if isinstance(error, OSError) and not isinstance(error, ConnectionError):  # py4j has lost its Java
+        return OF_FILES
+    return HAPPENED.get(type(error).__module__.partition(".")[0])
 
 
 def plain(error: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyspark.sql import SparkSession
 
+MISTAKEN = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
 STORES = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 LOG = "_delta_log"
 S3 = {
@@ -45,14 +47,25 @@ class Place:
         text = os.fspath(path)
         address = urlsplit(text)
         if len(address.scheme) < 2:  # a single letter is a drive
-            return cls(str(Path(text).absolute()))
+            return cls.of_folder(text)
         if address.scheme == "file":
-            return cls(str(Path(unquote(address.path)).absolute()))
+            return cls.of_folder(unquote(address.path))
         if address.scheme not in STORES:
             message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {text} is neither."
             raise LakeError(message)
         hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- spark.hadoop.* in Java's form
         return cls(text.rstrip("/"), storage_options(text, hadoop.get))
+
+    @classmethod
+    def of_folder(cls, path: str) -> Place:
+        url = str(Path(path).absolute())
+        if found := MISTAKEN.search(url):
+            message = (
+                f"The path of a lake has no {found[0]!r}, as {url!r} has: Spark takes it for a pattern, or deltalake "
+                "for another folder. Rename the folder."
+            )
+            raise LakeError(message)
+        return cls(url)
 
     def __truediv__(self, name: str) -> Place:
         return Place(f"{self.url}/{name}", self.options)

@@ -119,6 +119,10 @@ def look_at_insights() -> str:
     [
         (["export", "--lake", "{lake}/strange"], "not a lake of django_pgqueue: it contains 'file'"),
         (["report", "--lake", "{lake}/none"], "no lake at"),
+        (["export", "--lake", "{lake}/jobs%20old"], "The path of a lake has no '%20', as"),
+        (["export", "--lake", "{lake}/jobs[1]"], r"The path of a lake has no '\['"),
+        (["export", "--lake", "{lake}/jo*s"], r"The path of a lake has no '\*'"),
+        (["export", "--lake", "{lake}/" + "x" * 256], "Files cannot be read or written: .*File name too long"),
         (["export", "--backend", "other"], "TASKS has no backend 'other'"),
         (["export"], "The lake is not set."),
         (["export", "--lake", "{lake}/new", "--option", "maxConections=1"], "Did you mean maxConnections"),

@@ -37,7 +37,7 @@ def ids(spark: SparkSession, lake: Path | str) -> list[int]:
 def test_every_attempt_is_exported_once_and_unchanged(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
-    session = connect()
+    session, lake = connect(), lake / '50% of a=b\'s "ü" #1.&+:'
     for queue in ("mail", "a/b=c", "007", "x" * 255):
         session.create({"n": queue}, queue=queue, headers={"trace": "1"})
         held = session.take(queues=[queue])
@@ -311,7 +311,10 @@ def test_a_login_that_may_only_read_exports_and_records_the_position_as_soon_as_
         assert [words for words in progress.said if "permission denied for table pgqueue_lake" in words]
         assert session.one("select position from pgqueue_lake") == Lake.open(spark, lake).version().position
         session.rows(f"revoke all on pgqueue_step from {role}")
-        with pytest.raises(SparkQueueError, match="PostgreSQL refused: permission denied for table pgqueue_step"), told():
+        with (
+            pytest.raises(SparkQueueError, match="PostgreSQL refused: permission denied for table pgqueue_step"),
+            told(),
+        ):
             export(spark, lake, options=mine)
     finally:
         session.rows(f"drop owned by {role}")
