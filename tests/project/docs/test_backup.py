@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,11 @@ def test_a_whole_database(shell: Shell) -> None:
     shell.run(commands("vacuumdb"))
     with shell.connect("_new") as connection:
         check(connection)
+    restored = replace(shell, environment=shell.environment | process_variables(f"{shell.prefix}_new"))
+    restored.run("python manage.py qdoctor --json > /backup/found.json || true")
+    found = json.loads((shell.folder / "found.json").read_text())["findings"]
+    about = re.compile("(missing|changed|unknown)-(table|function|index|trigger)")
+    assert [finding for finding in found if about.fullmatch(finding["name"])] == []
 
 
 @pytest.mark.parametrize("way", ["as the page says", "inserts"])
@@ -259,3 +265,43 @@ def test_to_a_moment(server: Server) -> None:
         assert admin.execute("select message_id, status from pgqueue_attempt").fetchall() == [(1, "succeeded")]
         admin.execute(next(block.text for block in blocks(PAGE, "sql") if "setval" in block.text).encode())
         assert admin.execute("select pgqueue_message_create('5')").fetchone() == (1_000_004,)
+
+
+# To another server
+
+
+@pytest.mark.timeout(180)
+def test_to_another_server_while_jobs_run(server: Server) -> None:
+    server.primary.end(signal.SIGINT)
+    with (server.primary.data / "postgresql.conf").open("a") as file:
+        file.write("wal_level = logical\n")
+    server.primary.start()
+    environment = {
+        **os.environ, "PATH": f"{server.programs.folder}:{os.environ['PATH']}", "PGHOST": "127.0.0.1",
+        "PGUSER": "pgqueue", "PGPORT": str(server.primary.port), "PGPASSWORD": server.password,
+    }  # fmt: skip
+    shell = Shell(server.folder, "storm", environment)
+    shell.run("psql --dbname=shop --quiet --file=sql/install.sql")
+    text = commands("create subscription")
+    # Here both are on one server, where PostgreSQL cannot make the slot by the same command.
+    slot = "select pg_create_logical_replication_slot('upgrade', 'pgoutput')"
+    text = re.sub(r"(psql --dbname=shop_new --command=.create subscription)", rf'psql -d shop -c "{slot}"\n\1', text)
+    address = f"host=127.0.0.1 port={server.primary.port} user=pgqueue password={server.password} dbname="
+    text = text.replace("connection 'dbname=", f"connection '{address}")
+    shell.run(text.replace('publication upgrade"\n', 'publication upgrade with (create_slot = false)"\n'))
+    with shell.connect("") as old, shell.connect("_new") as new:
+        old.execute(MAKE)
+        assert old.execute(DEQUEUE, ["before"]).fetchall() == [(1,)]
+
+        def has_all() -> bool:
+            tables = ("pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane")
+            rows = "select array_agg(row_to_json({0})::text order by row_to_json({0})::text) from {0}"
+            return all(
+                [*old.execute(rows.format(name).encode())] == [*new.execute(rows.format(name).encode())]
+                for name in tables
+            )
+
+        wait_until(has_all, "the copy has everything")
+    shell.run(commands("drop subscription"))
+    with shell.connect("_new") as new:
+        check(new)
