@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
 from django_pgqueue.spark.errors import NothingEnqueued, told
-from django_pgqueue.spark.lake import convert as convert_lake
+from django_pgqueue.spark.lake import convert as convert_lake, upkeep
 from django_pgqueue.spark.lake.lake import Lake
 from django_pgqueue.spark.lake.place import Place
-from django_pgqueue.spark.lake.upkeep import erase as erase_rows
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -108,7 +107,7 @@ def convert(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: 
 
 
 def erase(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:  # noqa: ARG001
-    say(f"erased {erase_rows(Lake.open(spark, asked.lake), asked.where):,} attempts")
+    say(f"erased {upkeep.erase(Lake.open(spark, asked.lake), asked.where):,} attempts")
 
 
 def whatif(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.delta import CommitFailedError, DeltaError, QueryBuilder
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from django_pgqueue.spark.lake.delta import DeltaTable
     from django_pgqueue.spark.lake.lake import Lake
 
 SMALL_BYTES = 64 * 1024 * 1024
@@ -65,39 +63,32 @@ def erase(lake: Lake, condition: str) -> int:
     """
     attempts = lake.version().table
     try:
-        query = f"select distinct message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
-        ids = pa.table(QueryBuilder().register("attempts", attempts).execute(query))
-    except DeltaError as error:
-        message = f"The condition {condition!r} cannot be used: {error}"
+        query = f"select id, date, message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
+        gone = pa.table(QueryBuilder().register("attempts", attempts).execute(query))
+    except (DeltaError, pa.ArrowException) as error:
+        message = f"The condition {condition!r} cannot be used: {plain(error)}"
         raise LakeError(message) from error
+    messages = gone.group_by("message_id").aggregate([])
     for name in HISTORY[1:]:
-        erase_messages(lake, name, ids)
-    return _erased(lake, "attempts", lambda table: int(table.delete(condition)["num_deleted_rows"]))
+        erase_rows(lake, name, messages)
+    return erase_rows(lake, "attempts", gone.drop_columns("message_id"))
 
 
-def erase_messages(lake: Lake, name: str, ids: pa.Table) -> int:
-    """Deletes the rows of messages, whose ids are the column ``message_id``."""
-    if not ids.num_rows or not lake.has(name):
+def erase_rows(lake: Lake, name: str, gone: pa.Table) -> int:
+    """Deletes the rows that have the same values as a row of ``gone`` in its columns."""
+    if not lake.has(name):
         return 0
-    same = "kept.message_id = gone.message_id"
-
-    def delete(table: DeltaTable) -> int:
-        merging = table.merge(ids, same, source_alias="gone", target_alias="kept").when_matched_delete()
-        return int(merging.execute()["num_target_rows_deleted"])
-
-    return _erased(lake, name, delete)
-
-
-def _erased(lake: Lake, name: str, delete: Callable[[DeltaTable], int]) -> int:
+    same = " and ".join(f"kept.{column} = gone.{column}" for column in gone.column_names)
     for _ in range(ATTEMPTS_AT_A_COMMIT):
         table = lake.opened(name)
         before = table.version()
+        merging = table.merge(gone, same, source_alias="gone", target_alias="kept").when_matched_delete()
         try:
-            rows = delete(table)
+            rows = int(merging.execute()["num_target_rows_deleted"]) if gone.num_rows else 0
         except CommitFailedError:  # an export has come first
             continue
         lake.sync(name, before)
-        # Not in full: files without a commit may belong to a run that goes on.
+        # Also where a killed run has left only the files.  Not in full: those without a commit may belong to a run.
         lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
         return rows
     message = f"Other processes have written {lake.root} all the time. Not all was erased: run it again."

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from django_pgqueue.spark.lake import Lake, LakeError, read_lake
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTORY
-from django_pgqueue.spark.lake.upkeep import erase_messages
+from django_pgqueue.spark.lake.upkeep import erase_rows
 from django_pgqueue.spark.pipeline.export import check as check_options
 from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
@@ -77,7 +77,8 @@ def adopt(
             )
             raise LakeError(message)
         for table in HISTORY[1:]:
-            erase_messages(lake, table, unended(lake, table, before))
+            if (gone := unended(lake, table, before)).num_rows:
+                erase_rows(lake, table, gone)
         lake.adopt(before, origin.identity(), position)
     return found
 

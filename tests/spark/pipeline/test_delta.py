@@ -115,12 +115,13 @@ def test_of_reports_at_a_time_one_stays(
 
 def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add: Add, connect: Connect) -> None:
     session = connect()
-    for person in ("ann", "bob"):
+    for person in ("ann", "bob", "cem"):
         session.create({"to": person}, queue="mail", headers={})
-    add(session, lake, 2)
-    first = session.history()[0].id
-    assert erase(Lake.open(spark, lake), f"id = {first}") == 1
-    assert first not in ids(spark, lake)
+    add(session, lake, 3)
+    [*kept, last] = ids(spark, lake)
+    assert erase(Lake.open(spark, lake), f"id = {last}") == 1
+    assert erase(Lake.open(spark, lake), "id = (select min(id) from attempts)") == 1
+    assert ids(spark, lake) == kept[1:]
     files = {path.name for path in lake.glob("attempts/date=*/**/*.parquet")}
     assert files == {file.path.split("/")[-1] for file in Lake.open(spark, lake).version().files()}
 
@@ -130,8 +131,9 @@ def test_a_condition_that_is_none_erases_nothing_and_is_told(
 ) -> None:
     ended(connect())
     export(spark, lake, options=options)
-    with pytest.raises(LakeError, match="The condition 'id = ' cannot be used"):
-        erase(Lake.open(spark, lake), "id = ")
+    for condition in ("id = ", "id / 0 = 1", "no = 1"):
+        with pytest.raises(LakeError, match=f"The condition '{condition}' cannot be used"):
+            erase(Lake.open(spark, lake), condition)
     assert len(ids(spark, lake)) == 1
 
 
