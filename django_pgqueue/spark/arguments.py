@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def pieces(step: argparse.ArgumentParser) -> None:
 
 def follow(step: argparse.ArgumentParser) -> None:
     pieces(step)
-    step.add_argument("--seconds", type=float, default=10.0, help="Seconds between two batches (default: 10).")
+    step.add_argument("--seconds", type=amount, default=10.0, help="Seconds between two batches (default: 10).")
     step.add_argument("--once", action="store_true", help="Add the attempts that have finished until now, and exit.")
 
 
@@ -113,11 +114,11 @@ def replay(step: argparse.ArgumentParser) -> None:
 
 def whatif(step: argparse.ArgumentParser) -> None:
     step.add_argument(
-        "--slots", type=numbers(int), default=[1, 2, 4, 8, 16, 32], metavar="N,N", help="Messages run at a time."
+        "--slots", type=numbers(positive), default=[1, 2, 4, 8, 16, 32], metavar="N,N", help="Messages run at a time."
     )
     step.add_argument(
         "--load",
-        type=numbers(float),
+        type=numbers(amount),
         default=[1.0],
         metavar="X,X",
         help="Factor of the arrivals in a time (2: twice as many).",
@@ -126,13 +127,13 @@ def whatif(step: argparse.ArgumentParser) -> None:
     step.add_argument("--queue", action="append", default=[], help="Only this queue. Can be repeated.")
     step.add_argument(
         "--within",
-        type=float,
+        type=amount,
         metavar="SECONDS",
         help="Find the number of slots with which messages start within this number of seconds.",
     )
     step.add_argument(
         "--share",
-        type=float,
+        type=percentage,
         default=95.0,
         metavar="PERCENT",
         help="Percentage of the messages that must start in time (default: 95).",
@@ -168,24 +169,28 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def amount(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        message = f"{text!r} is not a number above 0"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
+def percentage(text: str) -> float:
+    if (found := amount(text)) > 100:
+        message = f"{text!r} is more than 100 per cent"
+        raise argparse.ArgumentTypeError(message)
+    return found
+
+
 def target(text: str) -> tuple[str, float]:
     queue, value = pair(text)
-    try:
-        return queue, float(value)
-    except ValueError:
-        message = f"{value!r} is not a number of seconds"
-        raise argparse.ArgumentTypeError(message) from None
+    return queue, amount(value)
 
 
 def numbers(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def parse(text: str) -> list[Any]:
-        try:
-            found = [kind(word) for word in text.split(",")]
-        except ValueError:
-            found = []
-        if not found or min(found) <= 0:
-            message = f"{text!r} are not numbers above 0 such as 2,4"
-            raise argparse.ArgumentTypeError(message)
-        return found
-
-    return parse
+    return lambda text: [kind(word) for word in text.split(",")]

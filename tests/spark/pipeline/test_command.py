@@ -128,7 +128,11 @@ def look_at_insights() -> str:
         (["export", "--lake", "{lake}/new", "--option", "maxConections=1"], "Did you mean maxConnections"),
         (["export", "--lake", "{lake}/new", "--option", "url=postgresql://nobody@127.0.0.1:1/x"], "cannot be reached"),
         (["report", "--lake", "{lake}/empty"], "The lake has no attempts"),
-        (["whatif", "--lake", "{lake}/empty", "--slots", "0"], "not numbers above 0"),
+        (["whatif", "--lake", "{lake}/empty", "--slots", "4,0"], "'0' is not a whole number from 1 on"),
+        (["whatif", "--lake", "{lake}/empty", "--share", "101"], "'101' is more than 100 per cent"),
+        (["follow", "--lake", "{lake}/empty", "--seconds", "nan"], "'nan' is not a number above 0"),
+        (["follow", "--lake", "{lake}/empty", "--seconds", "0"], "'0' is not a number above 0"),
+        (["report", "--lake", "{lake}/empty", "--target", "mail=soon"], "'soon' is not a number above 0"),
         (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "not a day such as"),
     ],
 )
