@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -37,7 +38,7 @@ from django_pgqueue.spark.session import check_here
 if TYPE_CHECKING:
     import datetime as dt
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
@@ -46,6 +47,8 @@ FORMAT = "3"
 OLD_MANIFESTS = "_pgqueue/manifests"
 MISSED, REPORTED = "pgqueue.missed", "pgqueue.reported_until"
 ATTEMPTS_AT_A_COMMIT = 10
+UNREADABLE = frozenset({"deletionVectors", "columnMapping"})
+"""Features of Delta that are not in the files that Spark reads here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,11 +149,8 @@ class Lake:
 
     def has(self, table: str) -> bool:
         place = self.place / table
-        try:
+        with readable(place):
             return bool(DeltaTable.is_deltatable(place.url, dict(place.options)))
-        except OSError as error:
-            message = f"{self.root} cannot be read: {plain(error)}"
-            raise LakeError(message) from error
 
     def refuse_old(self) -> None:
         if (self.place / OLD_MANIFESTS).names():
@@ -187,7 +187,16 @@ class Lake:
 
     def opened(self, name: str, number: int | None = None) -> DeltaTable:
         place = self.place / name
-        return DeltaTable(place.url, version=number, storage_options=dict(place.options))
+        with readable(place):
+            table = DeltaTable(place.url, version=number, storage_options=dict(place.options))
+        if unknown := UNREADABLE.intersection(table.protocol().reader_features or ()):
+            message = (
+                f"Another program has given {place.url} the feature {', '.join(sorted(unknown))} of Delta, with which "
+                "the files alone do not say which rows it has. Drop the feature with that program: alter table … drop "
+                "feature."
+            )
+            raise LakeError(message)
+        return table
 
     def position(self, table: str) -> int:
         """Returns how far a table has followed its database; 0: it has not begun."""
@@ -310,6 +319,15 @@ class Lake:
             return False
         place.sync_log(before + 1)
         return True
+
+
+@contextmanager
+def readable(place: Place) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, OSError, OverflowError) as error:  # the last one is that of a version below 0
+        message = f"{place.url} cannot be read: {plain(error)}"
+        raise LakeError(message) from error
 
 
 def create(place: Place, schema: StructType, **settings: Any) -> DeltaTable:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-PARTITIONS = """
-    select to_date(right(c.relname, 8), 'YYYYMMDD')
-    from pg_inherits i join pg_class c on c.oid = i.inhrelid
-    where i.inhparent = 'pgqueue_attempt'::regclass and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
+OLD_DAYS = """
+    select d.day
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid,
+        to_date(substring(c.relname from '^pgqueue_attempt_([0-9]{8})$'), 'YYYYMMDD') as d (day)
+    where i.inhparent = 'pgqueue_attempt'::regclass and (now() at time zone 'UTC')::date - d.day > %s
     order by 1
 """
 UNREAD = """
@@ -36,7 +37,6 @@ UNREAD = """
     where l.id <> %s and a.finished_at >= %s and a.finished_at < %s
     group by l.id, l.location order by l.location
 """
-TODAY = "select (now() at time zone 'UTC')::date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def drop_exported(
     KeptColumns.of(version).require(ATTEMPTS.fieldNames(), "--drop-exported")
     dropped, kept = [], {}
     with database.connect(database.writing(PipelineOptions.of(options or {}))) as connection:
-        for day in old_days(connection, keep_days):
+        for (day,) in connection.execute(OLD_DAYS, [keep_days]).fetchall():
             progress.step(f"comparing {day}")
             if (unread := unread_by_others(connection, version.lake_id, day)) is not None:
                 kept[day] = unread
@@ -83,12 +83,6 @@ def drop_exported(
                     f"the lake has {copied.partition(':')[0]} rows, and PostgreSQL has different ones: export first"
                 )
     return Dropped(days=tuple(dropped), kept=kept)
-
-
-def old_days(connection: psycopg.Connection, keep_days: int) -> list[dt.date]:
-    today = connection.execute(TODAY).fetchone()
-    oldest_kept = today[0] - dt.timedelta(days=keep_days) if today else dt.date.min
-    return [day for (day,) in connection.execute(PARTITIONS).fetchall() if day < oldest_kept]
 
 
 def unread_by_others(connection: psycopg.Connection, lake_id: str, day: dt.date) -> str | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import polars as pl
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 
 from django_pgqueue.spark.lake import Lake, LakeError, NotALake, OldLake, convert, read_lake
 from django_pgqueue.spark.lake.convert import copy, put
@@ -43,6 +43,9 @@ def test_duckdb_polars_and_spark_read_the_rows_of_postgresql(
     compact(Lake.open(spark, lake), most=2)
     add(session, lake)
     assert read_lake(spark, lake, version=1).count() == 1, "what it was then"
+    for version in (99, -1):
+        with pytest.raises(LakeError, match="attempts cannot be read: "):
+            read_lake(spark, lake, version=version)
     history = sorted((row.id, row.finished_at) for row in session.rows("select * from pgqueue_attempt"))
     seen = pl.read_delta(str(lake / "attempts")).select("id", "finished_at").sort("id").rows()
     assert seen == history
@@ -162,5 +165,10 @@ def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark:
     DeltaTable.create(str(lake / "attempts"), pl.DataFrame({"id": [1]}).to_arrow().schema)
     with pytest.raises(NotALake, match="did not make"):
         read_lake(spark, lake)
+    Lake.open_or_new(spark, lake.parent / "ours").make(ATTEMPTS, {})
+    ours = DeltaTable(str(lake.parent / "ours" / "attempts"))
+    ours.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+    with pytest.raises(LakeError, match=r"the feature deletionVectors of Delta, with which .* drop feature"):
+        read_lake(spark, lake.parent / "ours")
     with pytest.raises(LakeError, match="and ftp://data/jobs is neither"):
         read_lake(spark, "ftp://data/jobs")

@@ -204,6 +204,7 @@ def test_days_that_the_lake_has_are_dropped_and_others_stay(
     settled(session)
     export(spark, lake, options=options)
     end_one(session, NOON + 86_400_000)
+    assert drop_exported(spark, lake, keep_days=10**12, options=options).days == ()
     dropped = drop_exported(spark, lake, keep_days=30, options=options)
     assert dropped.days == (DAY,)
     assert [*dropped.kept] == [DAY + dt.timedelta(days=1)]

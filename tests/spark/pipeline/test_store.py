@@ -183,5 +183,5 @@ def test_an_old_lake_in_a_store_is_converted(
 
 
 def test_a_store_that_cannot_be_read_is_told_without_a_trace(spark: SparkSession, lake: str) -> None:
-    with pytest.raises(LakeError, match=r"s3a://elsewhere/jobs cannot be read: .*elsewhere"):
+    with pytest.raises(LakeError, match=r"s3a://elsewhere/jobs/attempts cannot be read: .*elsewhere"):
         read_lake(spark, "s3a://elsewhere/jobs")
