@@ -73,10 +73,11 @@ def test_an_error_that_cannot_be_printed_is_one_line_of_the_log(start: Start, lo
     assert max(len(line) for line in worker.output.splitlines()) < 300_000
 
 
-def test_a_log_that_raises_costs_no_job_and_no_slot(start: Start) -> None:
-    """A filter of the project's, for example: of its handlers too, logging passes on what most of them raise."""
+@pytest.mark.parametrize("log", ["broken", "handled badly"])
+def test_a_log_that_raises_costs_no_job_and_no_slot(start: Start, log: str) -> None:
+    """A filter of a logger of the project's, or a handler: logging passes on what it raises."""
     results = [task.enqueue(*args) for task, args in ((nothing, ()), (fail, ("no",)), (write_row_on, ("x",)))] * 2
-    worker = start("--threads", "1", PGQUEUE_TEST_LOG="broken", ready=False)
+    worker = start("--threads", "1", PGQUEUE_TEST_LOG=log, ready=False)
     assert [ended(result).status for result in results] == ["SUCCESSFUL", "FAILED", "SUCCESSFUL"] * 2
     lives_on(worker)
 

@@ -6,6 +6,8 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,7 @@ if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.core.management.base import CommandParser
 
@@ -341,9 +343,10 @@ def log_to_terminal(options: dict[str, Any]) -> None:
     """Logs one line for each job, unless the project's LOGGING configures it or -v 0 leaves only errors."""
     logger, verbosity = logging.getLogger("django_pgqueue"), options["verbosity"]
     # LOGGING disables loggers that exist already, as these do if it names a formatter or filter of this package.
-    for name in list(logging.root.manager.loggerDict):
-        if name.partition(".")[0] == logger.name:
-            logging.getLogger(name).disabled = False
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == logger.name]
+    loggers = [logging.getLogger(name) for name in names]
+    for each in loggers:
+        each.disabled = False
     # Django's own lines for each start and end would repeat this, and cost as much as a job.
     its = logging.getLogger(TASKS_LOGGER)
     if its.level == logging.NOTSET:
@@ -356,6 +359,7 @@ def log_to_terminal(options: dict[str, Any]) -> None:
         stream = sys.stdout if verbosity else sys.stderr
         logger.addHandler(LineHandler(stream, formatter(stream, options)))
     mail_failures(logger)
+    contain(handler for each in (*loggers, logger, its) for handler in reached_by(each))
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
     elif logger.level == logging.NOTSET:
@@ -384,6 +388,25 @@ class FailureMails(logging.Handler):
             for handler in self.mails:
                 if record.levelno >= handler.level:
                     handler.handle(record)
+
+
+def contain(handlers: Iterable[logging.Handler]) -> None:
+    """Lets handlers report what they raise as those of the standard library do, instead of raising it.
+
+    One that sends lines to a chat, or into a table, and raises when it cannot, would end the worker, and its jobs would
+    count as lost.
+    """
+    for handler in {handler for handler in handlers if not isinstance(handler, LineHandler)}:
+        handler.handle = partial(handled, handler, handler.handle)  # type: ignore[method-assign]
+
+
+def handled(handler: logging.Handler, handle: Callable[[logging.LogRecord], Any], record: logging.LogRecord) -> Any:
+    try:
+        return handle(record)
+    except Exception:  # noqa: BLE001 -- whatever the project's handler raises
+        with suppress(Exception):
+            handler.handleError(record)
+        return False
 
 
 def reached_by(logger: logging.Logger | None) -> list[logging.Handler]:

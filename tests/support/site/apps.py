@@ -41,6 +41,8 @@ class WorkerTestsConfig(AppConfig):
             listen()
         if os.environ.get("PGQUEUE_TEST_LOG") == "broken":
             logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
+        if os.environ.get("PGQUEUE_TEST_LOG") == "handled badly":
+            logging.getLogger().addHandler(Mishandler())
         if "PGQUEUE_TEST_ON_CONNECT" in os.environ:
             connection_created.connect(set_on_connect, weak=False)
         if "PGQUEUE_TEST_SPANS" in os.environ:
@@ -71,6 +73,14 @@ def write_finished(task_result: Any, **_: Any) -> None:
 def misbehave(**_: Any) -> None:
     message = "this receiver is broken"
     raise RuntimeError(message)
+
+
+class Mishandler(logging.Handler):
+    """Sends lines to somebody who does not answer."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = f"this handler is broken: {record.name}"
+        raise RuntimeError(message)
 
 
 def misfilter(record: logging.LogRecord) -> bool:
