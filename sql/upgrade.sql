@@ -291,7 +291,8 @@ create index pgqueue_step_unasked_ix on pgqueue_step (recorded_at) where status 
 
 create table pgqueue_step_default partition of pgqueue_step default\;
 
--- As that of pgqueue_attempt_default: rows leave it for partitions.
+-- As those of pgqueue_attempt: rows leave the default partition for others.
+alter table pgqueue_step replica identity full\;
 alter table pgqueue_step_default replica identity full\;
 
 -- What a durable task may spend in all of its attempts together, and has spent (pgqueue_budget_spend).
@@ -4401,7 +4402,9 @@ do $$
 declare
     v_day regclass;
 begin
-    for v_day in select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass loop
+    for v_day in select 'pgqueue_attempt'::regclass
+                 union all select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass
+    loop
         execute format('alter table %s replica identity full', v_day);
     end loop;
 end

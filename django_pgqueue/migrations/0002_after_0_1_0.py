@@ -83,13 +83,16 @@ alter table pgqueue_attempt
     drop constraint pgqueue_attempt_status_known,
     add constraint pgqueue_attempt_status_known check (status in ({statuses})) not valid
 """
-# Rows of days are moved and deleted, which PostgreSQL refuses without it where a publication is for all tables.
+# Rows of days are moved and deleted, which PostgreSQL refuses without it where a publication is for all tables, or where
+# it publishes days as rows of their table.
 IDENTITY_OF_DAYS = """
 do $$
 declare
     v_day regclass;
 begin
-    for v_day in select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass loop
+    for v_day in select 'pgqueue_attempt'::regclass
+                 union all select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass
+    loop
         execute format('alter table %s replica identity {}', v_day);
     end loop;
 end

@@ -67,5 +67,7 @@ create index pgqueue_attempt_finished_ix on pgqueue_attempt using brin (finished
 
 create table pgqueue_attempt_default partition of pgqueue_attempt default;
 
--- Rows leave it for partitions.  Without a primary key PostgreSQL refuses that where a publication is for all tables.
+-- Rows leave it for partitions.  Without a primary key PostgreSQL refuses that where a publication is for all tables, and
+-- where it publishes partitions as their table, the copy refuses it.
+alter table pgqueue_attempt replica identity full;
 alter table pgqueue_attempt_default replica identity full;

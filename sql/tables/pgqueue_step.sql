@@ -36,7 +36,8 @@ create index pgqueue_step_unasked_ix on pgqueue_step (recorded_at) where status 
 
 create table pgqueue_step_default partition of pgqueue_step default;
 
--- As that of pgqueue_attempt_default: rows leave it for partitions.
+-- As those of pgqueue_attempt: rows leave the default partition for others.
+alter table pgqueue_step replica identity full;
 alter table pgqueue_step_default replica identity full;
 
 -- What a durable task may spend in all of its attempts together, and has spent (pgqueue_budget_spend).

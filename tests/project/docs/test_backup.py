@@ -282,6 +282,9 @@ def test_to_another_server_while_jobs_run(server: Server) -> None:
     }  # fmt: skip
     shell = Shell(server.folder, "storm", environment)
     shell.run("psql --dbname=shop --quiet --file=sql/install.sql")
+    first = "select pgqueue_attempt_maintain(), pgqueue_step_maintain()"
+    with shell.connect("") as old:
+        wait_until(lambda: old.execute(first).fetchone() == (0, 0), "all partitions are there")
     text = commands("create subscription")
     # Here both are on one server, where PostgreSQL cannot make the slot by the same command.
     slot = "select pg_create_logical_replication_slot('upgrade', 'pgoutput')"
@@ -292,6 +295,7 @@ def test_to_another_server_while_jobs_run(server: Server) -> None:
     with shell.connect("") as old, shell.connect("_new") as new:
         old.execute(MAKE)
         assert old.execute(DEQUEUE, ["before"]).fetchall() == [(1,)]
+        old.execute("update pgqueue_attempt set queue = 'mail' where message_id = 1001")
 
         def has_all() -> bool:
             tables = ("pgqueue_message", "pgqueue_attempt", "pgqueue_channel", "pgqueue_lane")
