@@ -83,8 +83,8 @@ alter table pgqueue_attempt
     drop constraint pgqueue_attempt_status_known,
     add constraint pgqueue_attempt_status_known check (status in ({statuses})) not valid
 """
-# Rows of days are moved and deleted, which PostgreSQL refuses without it where a publication is for all tables, or where
-# it publishes days as rows of their table.
+# Rows of days are moved and deleted, which PostgreSQL refuses without it where a publication is for all tables, or
+# publishes days as rows of their table.
 IDENTITY_OF_DAYS = """
 do $$
 declare

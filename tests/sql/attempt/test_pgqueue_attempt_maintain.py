@@ -162,7 +162,8 @@ def test_each_table_whose_rows_are_deleted_has_an_identity(session: Session) -> 
     session.value("pgqueue_attempt_maintain")
     without = session.column("""
         select c.relname::text from pg_class c
-        where c.relname like 'pgqueue\\_%' and c.relkind in ('r', 'p') and c.relpersistence = 'p' and c.relreplident <> 'f'
+        where c.relname like 'pgqueue\\_%' and c.relkind in ('r', 'p') and c.relpersistence = 'p'
+          and c.relreplident <> 'f'
           and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)
     """)
     assert without == []
