@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
 SESSION: dict[str, str | int | None] = {
     "application_name": "pgqueue-spark",
+    "client_encoding": "UTF8",  # what Spark reads and writes, whatever the database has
     "connect_timeout": 10,
     "keepalives_idle": 30,
 }

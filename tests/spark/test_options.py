@@ -5,14 +5,17 @@ from __future__ import annotations
 import pickle
 import re
 
+import pyarrow as pa
 import pytest
+from psycopg.conninfo import make_conninfo
 
-from django_pgqueue.spark import database
+from django_pgqueue.spark import database, fetch, staging
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS, STEPS
 from django_pgqueue.spark.source import PgQueueDataSource
+from tests.support.databases import empty_database, migrate, session_in
 from tests.support.pages import FOLDER
 
 
@@ -69,6 +72,25 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(url: str) -> None:
 
 def test_a_url_without_a_password_is_fine() -> None:
     assert PgQueueDataSource({"url": "postgresql://me@db/shop"}).checked.url == "postgresql://me@db/shop"
+
+
+def test_text_is_utf8_on_the_way_whatever_the_encoding_of_the_database(
+    conninfo: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with empty_database(conninfo, "latin", encoding="LATIN1") as latin:
+        migrate(latin)
+        monkeypatch.setenv("DATABASE_URL", latin)
+        address = database.writing(PipelineOptions())
+        line = '0\t1\t0\tcafé\t\\N\t\\N\t\\N\t"é"\t\\N\n'
+        epoch = staging.Epoch(run_id="latin")
+        staging.stage(address, epoch, lambda prefix: [(1, (prefix + line).encode())])
+        with session_in(make_conninfo(latin, client_encoding="UTF8")) as session:
+            assert session.rows("select queue, length(queue) as long, content from pgqueue_staged") == [
+                ("café", 4, "é")
+            ]
+        schema = pa.schema([("queue", pa.string())])
+        [batch] = fetch.batches(address, "select queue from pgqueue_staged", schema)
+        assert batch.to_pylist() == [{"queue": "café"}]
 
 
 def test_the_address_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,27 +10,15 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.functions import sql_files
 from django_pgqueue.values.error import Error
-from tests.support.databases import empty_database, migrate, psql, session_in
+from tests.support.databases import FOREIGN_SETTINGS, empty_database, migrate, psql, session_in
 from tests.support.sessions import NOON, end_one, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
-FOREIGN = {
-    "array_nulls": "off",
-    "bytea_output": "escape",
-    "datestyle": "SQL, YMD",
-    "escape_string_warning": "off",
-    "extra_float_digits": "-8",
-    "intervalstyle": "sql_standard",
-    "plpgsql.extra_errors": "all",
-    "quote_all_identifiers": "on",
-    "standard_conforming_strings": "off",
-    "timezone": "Asia/Kathmandu",
-    "transform_null_equals": "on",
-}
-"""What they say of dates, texts and numbers.  No session can write a date as SQL, YMD and read it again."""
+FOREIGN = {**FOREIGN_SETTINGS, "datestyle": "SQL, YMD", "quote_all_identifiers": "on"}
+"""No session can write a date as SQL, YMD and read it again."""
 DAY_MS = 86_400_000
 TRACEBACK = 'Traceback:\n  File "C:\\shop\\mail.py", line 7, in send\n    1 / 0\n'
 

@@ -25,6 +25,19 @@ from tests.support.sessions import IDLE_SESSIONS, Session
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+FOREIGN_SETTINGS = {
+    "array_nulls": "off",
+    "bytea_output": "escape",
+    "datestyle": "ISO, DMY",
+    "escape_string_warning": "off",
+    "extra_float_digits": "-8",
+    "intervalstyle": "sql_standard",
+    "plpgsql.extra_errors": "all",
+    "standard_conforming_strings": "off",
+    "timezone": "Asia/Kathmandu",
+    "transform_null_equals": "on",
+}
+"""What they say of dates, texts and numbers, in a database that somebody else has set up."""
 DESCRIPTIONS = {
     "functions": """
         select pg_get_functiondef(p.oid) from pg_proc p

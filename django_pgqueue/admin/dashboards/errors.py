@@ -49,7 +49,7 @@ DAY = dt.timedelta(days=1)
 # The place is the last line of code in the traceback.  The range starts at midnight: the scan skips no row.
 NEWEST = r"""
 select e.id, e.error_class, e.task, e.queue, e.status, e.finished_at, e.message,
-       substring(e.trace from '.*File "([^"]+", line \d+, in [^\n]+)'),
+       substring(e.trace from E'.*File "([^"]+", line [0-9]+, in [^\n]+)'),
        pgqueue_attempt_error_group(e.error_class, e.message, e.trace)
 from (
     select a.id, a.error_class, a.task, a.queue, a.status, a.finished_at, left(a.error_message, %(short)s) as message,

@@ -121,7 +121,7 @@ group by p.task order by max(p.lost) desc, p.task limit %(most)s
 
 HELD = """
 select m.task, count(*), (array_agg(m.id order by m.locked_at))[1], (array_agg(m.worker order by m.locked_at))[1],
-       pgqueue_clock() - min(m.locked_at)
+       extract(epoch from pgqueue_clock() - min(m.locked_at))::float8
 from pgqueue_message m
 where m.unlock_at > pgqueue_now() and m.locked_at < pgqueue_clock() - %(held_for)s
 group by m.task
@@ -231,17 +231,17 @@ def poison_jobs(patient: Subject) -> Iterator[Finding]:
 
 
 def long_held(patient: Subject) -> Iterator[Finding]:
-    for task, count, message_id, worker, age in patient.rows(HELD, {"held_for": HELD_FOR, "most": MOST}):
+    for task, count, message_id, worker, seconds in patient.rows(HELD, {"held_for": HELD_FOR, "most": MOST}):
         one, many = ("raw message", "raw messages") if task is None else (f"job of {task}", f"jobs of {task}")
         yield LONG_HELD.found(
             f"{count:,} {f'{one} has' if count == 1 else f'{many} have'} been running for more than {span(HELD_FOR)}, "
-            f"{message_id} in worker {worker} for {span(age)}.",
+            f"{message_id} in worker {worker} for {span(dt.timedelta(seconds=seconds))}.",
             f"select pgqueue_message_request_cancel(array[{message_id}]);",
             task=task,
             messages=count,
             message=message_id,
             worker=worker,
-            held_seconds=age.total_seconds(),
+            held_seconds=seconds,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,6 @@ from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Mapping, Sequence
 
 MOST = 10_000
@@ -58,7 +58,7 @@ class HeldCounts:
 
 
 RUNS = """
-select h.worker, h.task, greatest(%(at)s - h.locked_at, interval '0') from (
+select h.worker, h.task, extract(epoch from greatest(%(at)s - h.locked_at, interval '0'))::float8 from (
     select m.worker, m.task,
            least(greatest(m.locked_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00') as locked_at
     from pgqueue_message m where m.unlock_at is not null and m.unlock_at > %(now)s
@@ -81,6 +81,6 @@ def runs(workers: Sequence[str], now: dt.datetime, *, using: str) -> dict[str, l
     """Returns what each of the workers runs, the longest first."""
     asked = {"at": now, "now": to_epoch_ms(now), "most": MAX_RUNS, "workers": list(workers)}
     found: dict[str, list[CurrentRun]] = defaultdict(list)
-    for worker, task, age in queries.rows(RUNS, asked, using=using, settings={}) if workers else ():
-        found[worker].append(CurrentRun(task, age))
+    for worker, task, seconds in queries.rows(RUNS, asked, using=using, settings={}) if workers else ():
+        found[worker].append(CurrentRun(task, dt.timedelta(seconds=seconds)))
     return found

@@ -1,0 +1,150 @@
+"""The queue does its work in a database that somebody else has set up, with other settings and another encoding."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+from django.db import connection
+from psycopg.conninfo import conninfo_to_dict
+
+from django_pgqueue import control
+from django_pgqueue.control import Filter
+from django_pgqueue.models import Attempt, Schedule
+from django_pgqueue.tasks import task
+from tests.support.address import conninfo
+from tests.support.databases import FOREIGN_SETTINGS, empty_database
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, sql, visitor_of
+from tests.support.fixtures.consumers import consume, diary, effects, environment, rows, session, start
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django_pgqueue.compat import TaskContext
+    from django_pgqueue.durable import DurableContext
+    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Session
+
+__all__ = ["consume", "diary", "effects", "environment", "rows", "session", "start"]
+
+SETTINGS = {
+    **FOREIGN_SETTINGS,
+    "default_transaction_deferrable": "on",
+    "default_transaction_isolation": "repeatable read",
+    "enable_indexscan": "off",
+    "idle_session_timeout": "1s",
+    "plan_cache_mode": "force_custom_plan",
+    "search_path": "public, pg_catalog",
+    "temp_file_limit": "0",
+    "work_mem": "1MB",
+}
+RARE = "\N{SNOWMAN}"
+"""A character that LATIN1 does not have."""
+
+
+@pytest.fixture
+def foreign(session: Session) -> Iterator[None]:
+    """Django's own connection, and those of a worker in this process, lead there."""
+    known = connection.settings_dict
+    own = known["NAME"]
+    with empty_database(conninfo(), "foreign", encoding="LATIN1") as address:
+        name = conninfo_to_dict(address)["dbname"]
+        for setting, value in SETTINGS.items():
+            values = ", ".join(f"'{one}'" for one in value.split(", "))
+            session.rows(f"alter database {name} set {setting} = {values}")
+        connection.close()
+        known["NAME"] = name
+        try:
+            call_command("migrate", verbosity=0)
+            yield
+        finally:
+            connection.close()
+            known["NAME"] = own
+
+
+@task
+def greet(name: str) -> str:
+    return f"Grüß Gott, {name}"
+
+
+@task(max_attempts=2, backoff=lambda *_: 0.0, takes_context=True)
+def stumble(context: TaskContext[Any, Any], word: str) -> str:
+    if context.attempt == 1:
+        raise ValueError(f"{RARE} {word}")
+    return word
+
+
+@task(atomic=True)
+def found_group(name: str) -> None:
+    Group.objects.create(name=name)
+
+
+@task
+def answer_with_a_rare_character() -> str:
+    return RARE
+
+
+@task(durable=True)
+def walk(context: DurableContext) -> list[str]:
+    return [str(context.step(name, greet.func, name)) for name in ("Zoë", "Ian")]
+
+
+@pytest.mark.slow
+def test_a_queue_in_a_database_of_somebody_else_does_its_work(
+    foreign: None, consume: Consume, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "django_pgqueue.worker")
+    later = [greet.using(run_after=dt.timedelta(days=1)).enqueue(f"{n}") for n in range(3)]
+    Schedule.objects.create(
+        name="sæson", next_at=0, interval_ms=3_600_000, task=greet.module_path, content={"args": ["é"], "kwargs": {}}
+    )
+    consume(threads=2)
+    greeted, stumbled, founded, walked, rare = (
+        greet.enqueue("é"), stumble.enqueue("é"), found_group.enqueue("é"), walk.enqueue(),
+        answer_with_a_rare_character.enqueue(),
+    )  # fmt: skip
+    assert ended(greeted).return_value == "Grüß Gott, é"
+    assert ended(stumbled).return_value == "é"
+    assert statuses(stumbled) == ["retried", "succeeded"]
+    assert stumbled.errors[0].exception_class_path == "builtins.ValueError"
+    ended(founded)
+    assert Group.objects.get().name == "é"
+    assert ended(walked).return_value == ["Grüß Gott, Zoë", "Grüß Gott, Ian"]
+    ended(rare)
+    assert statuses(rare) == ["failed"]
+    assert "cannot store the end" in str(Attempt.objects.get(message_id=int(rare.id)).error_message)
+    wait_until(lambda: Attempt.objects.filter(task=greet.module_path).count() == 2, "the schedule has run")
+    edit = control.edit("cancel", Filter(task_contains="GREET", argument=1))
+    wait_until(lambda: control.edit_state(edit).finished_at, "the edit is done")
+    assert control.edit_state(edit).done == 1
+    assert statuses(later[1]) == ["cancelled"]
+    quiet = {"succeeded", "retried", "refused", "failed"}
+    assert [line for line in caplog.messages if line.partition(" ")[0] not in quiet] == []
+
+    visitor = visitor_of(User.objects.create_superuser("root"))
+    for page in (
+        MESSAGES,
+        WORKERS,
+        f"{ATTEMPTS}?duration__gte=0",
+        f"{ATTEMPTS}{Attempt.objects.latest('id').pk}/change/",
+    ):
+        visitor.open(page)
+    assert "ValueError promises/test_foreign_database.py, line" in visitor.open(f"{ATTEMPTS}errors/").root.text
+
+    out = io.StringIO()
+    call_command("qdoctor", "--json", "--fail-level", "never", stdout=out)
+    errors = {found["name"] for found in json.loads(out.getvalue())["findings"] if found["severity"] == "error"}
+    assert errors <= {"autovacuum-off", "fsync-off", "full-page-writes-off"}, "those of the tests' server"
+
+    sql("select pgqueue_attempt_partition('2020-01-01')")
+    while sql("select pgqueue_attempt_maintain(0, 30)") != [(0,)]:
+        pass
+    assert sql("select to_regclass('pgqueue_attempt_20200101')") == [(None,)]
