@@ -82,6 +82,7 @@ class ScheduleForm(TaskForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk and "args" in self.fields:
+            self.instance.refresh_from_db(using=alias(), fields=["content"])  # else a router might send it elsewhere
             call = self.instance.content if isinstance(self.instance.content, dict) else {}
             self.initial.update(args=call.get("args", []), kwargs=call.get("kwargs", {}))
             if self.instance.interval_ms is not None:

@@ -31,24 +31,39 @@ from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, NOON, claim, fail, 
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from tests.support.admin_page import Visitor
+    from tests.support.admin_page import Element, Visitor
 
 pytestmark = pytest.mark.django_db
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "naive times": {"USE_TZ": False, "TIME_ZONE": "Asia/Kathmandu"},
-    "grouped numbers": {"USE_THOUSAND_SEPARATOR": True, "LANGUAGE_CODE": "de"},
-    "no translations, hidden tokens": {
+    "grouped numbers, a replica": {
+        "USE_THOUSAND_SEPARATOR": True,
+        "LANGUAGE_CODE": "de",
+        "DATABASE_ROUTERS": [f"{__name__}.Replica"],
+    },
+    "hashed files, hidden tokens, no translations": {
         "USE_I18N": False,
         "CSRF_COOKIE_HTTPONLY": True,
         "CSRF_USE_SESSIONS": True,
-        "DEBUG": True,
+        "STORAGES": {
+            "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+            "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"},
+        },
     },
 }
 FIRST_ID = 1_234_567
 """An id that has separators, where numbers are grouped."""
 KATHMANDU = dt.timezone(dt.timedelta(hours=5, minutes=45))
+
+
+class Replica:
+    """Router of a project that reads from another database: one that is behind, and here is not there at all."""
+
+    def db_for_read(self, model: Any, **_: Any) -> str | None:
+        return "replica" if model._meta.app_label == "django_pgqueue" else None
 
 
 @task(durable=True)
@@ -57,8 +72,11 @@ def asks(context: DurableContext) -> str:
 
 
 @pytest.fixture(params=SETTINGS)
-def configured(request: pytest.FixtureRequest) -> Iterator[str]:
-    with override_settings(**SETTINGS[request.param]):
+def configured(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    with override_settings(STATIC_ROOT=tmp_path, **SETTINGS[request.param]):
+        if "STORAGES" in SETTINGS[request.param]:
+            call_command("collectstatic", verbosity=0, interactive=False)
         yield request.param
 
 
@@ -68,6 +86,7 @@ def naive() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_every_page_opens_and_lists_its_rows(configured: str, root: Visitor) -> None:
     with connection.cursor() as cursor:
         cursor.execute("select setval(pg_get_serial_sequence('pgqueue_message', 'id'), %s)", (FIRST_ID,))
@@ -75,12 +94,16 @@ def test_every_page_opens_and_lists_its_rows(configured: str, root: Visitor) -> 
     control.edit("cancel", control.Filter(queue="default"))
     roll_up(NOON, succeeded=7)
     roll_up(NOON + dt.timedelta(hours=3), failed=2)
-    found = {model: rows[0] for model, rows in keys().items() if rows}
+    with override_settings(DATABASE_ROUTERS=[]):
+        found = {model: rows[0] for model, rows in keys().items() if rows}
     opened = set()
     for route, model in pages():
         url = route.replace("<int:message_id>", "1").replace("{key}", found.get(model, "1"))
         answer = root.client.get(url, follow=True)
         assert answer.status_code in {200, 403, 405}, url
+        if answer.status_code == 200 and answer["Content-Type"].startswith("text/html"):
+            strays = [element.attributes for element in Page(answer).root.all() if is_inline(element)]
+            assert not strays, (url, "a content security policy would forbid it")
         opened.add(model)
     assert {"message", "attempt", "schedule", "worker", "edit", "reporthour", "overview"} <= opened
 
@@ -89,26 +112,34 @@ def test_a_message_is_postponed_changed_run_and_cancelled(configured: str, root:
     with connection.cursor() as cursor:
         cursor.execute("select setval(pg_get_serial_sequence('pgqueue_message', 'id'), %s)", (FIRST_ID,))
     pk = send()
-    [before] = Message.objects.filter(pk=pk).values_list("dequeue_at", flat=True)
+    [before] = Message.objects.using("default").filter(pk=pk).values_list("dequeue_at", flat=True)
     root.confirm(root.act(MESSAGES, "postpone", [pk]), delay="1 day")
-    postponed = Message.objects.get(pk=pk).dequeue_at
+    postponed = Message.objects.using("default").get(pk=pk).dequeue_at
     assert dt.timedelta(hours=23) < postponed - before < dt.timedelta(hours=25)
     page = root.open(f"{MESSAGES}{pk}/change/")
     root.client.post(f"{MESSAGES}{pk}/change/", {**page.form, "priority": "7"})
-    changed = Message.objects.get(pk=pk)
+    changed = Message.objects.using("default").get(pk=pk)
     assert (changed.priority, changed.dequeue_at) == (7, postponed)
     listed = root.client.get(MESSAGES, {"dequeue_at__range__lte_0": "2100-01-01"}).content.decode()
     assert f'value="{pk}"' in listed, "the box of the row"
     root.act(MESSAGES, "run_now", [pk])
-    assert Message.objects.get(pk=pk).dequeue_at < postponed
+    assert Message.objects.using("default").get(pk=pk).dequeue_at < postponed
     asked = root.client.post(
         f"{MESSAGES}edit/?dequeue_at__range__lte_0=2100-01-01",
         {"confirmed": "1", "action": "postpone", "delay": "1 week"},
     )
     assert asked.status_code == 302
-    assert Edit.objects.get().filter == {"run_at_until": to_epoch_ms(timezone.make_aware(MIDNIGHT))}
+    assert Edit.objects.using("default").get().filter == {"run_at_until": to_epoch_ms(timezone.make_aware(MIDNIGHT))}
     root.confirm(root.act(MESSAGES, "cancel", [pk]))
-    assert not Message.objects.exists()
+    assert not Message.objects.using("default").exists()
+
+
+def is_inline(element: Element) -> bool:
+    """Whether it is a script, a style or a handler that stands in the page itself."""
+    if any(name.startswith("on") or name == "style" for name in element.attributes) or element.tag == "style":
+        return True
+    kind = element.attributes.get("type", "text/javascript")
+    return element.tag == "script" and "src" not in element.attributes and kind == "text/javascript"
 
 
 MIDNIGHT = dt.datetime(2100, 1, 1, 23, 59, 59, 999_999)  # noqa: DTZ001 -- in the time zone of the project
@@ -177,6 +208,7 @@ for _model, _page in list(admin.site._registry.items()):
 urlpatterns = [path("operations/", OPERATIONS.urls), path("admin/", admin.AdminSite().urls)]
 
 
+@pytest.mark.slow
 @pytest.mark.urls(__name__)
 def test_an_admin_site_of_its_own_keeps_its_visitors(root: Visitor) -> None:
     """Beside another site, which does not have the pages of the queue."""
