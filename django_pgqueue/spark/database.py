@@ -61,7 +61,8 @@ def connect(conninfo: str) -> psycopg.Connection:
 
 def unavailable(error: Exception) -> str:
     """Returns libpq's message, which names host, port and user, but never the password."""
-    return f"PostgreSQL cannot be reached: {str(error).strip()}"
+    happened = "broke off" if getattr(error, "sqlstate", None) else "cannot be reached"
+    return f"PostgreSQL {happened}: {str(error).strip()}"
 
 
 def _prepared(conninfo: str, where: str) -> str:
