@@ -145,7 +145,8 @@ def explained(database: str) -> Iterator[None]:
         _require_app(database, error)
         message = (
             f"The queue in the database {database!r} lacks what this code needs ({cause.diag.message_primary}), and "
-            f"nothing was done. {remedy(database)}"
+            f"nothing was done. {remedy(database)}. If the queue is in a schema that the search_path of this "
+            "connection does not name, as after a switch to a tenant, add it there."
         )
         raise OutdatedQueue(message) from error
 

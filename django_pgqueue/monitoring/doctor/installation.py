@@ -181,6 +181,7 @@ def _restored(patient: Subject, constraints: dict[Any, str]) -> dict[Any, str]:
     """Returns the checks as they are after pg_dump and a restore: PostgreSQL reads its own text with other brackets."""
     checks = {key: text for key, text in constraints.items() if text.startswith("CHECK")}
     with connections[patient.using].cursor() as cursor:
+        cursor.execute(f"set local search_path = {COPY}")  # packages for tenants set it anew for each cursor
         for table in {table for table, _ in checks}:
             cursor.execute(f"create table {table}_again (like {table})")
         for (table, name), text in checks.items():
