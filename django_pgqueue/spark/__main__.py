@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 
-from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments
+from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments, missing
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.progress import shown
 
@@ -48,6 +48,9 @@ def main(arguments: list[str]) -> int:
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    except ImportError as error:
+        sys.stderr.write(f"{missing(error)}\n")
+        return 1
     except KeyboardInterrupt:
         sys.stderr.write(f"{INTERRUPTED}\n")
         return INTERRUPTED_CODE

@@ -10,6 +10,8 @@ import datetime as dt
 import math
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.distribution import install_command
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted. The lake has no partial results: the next run repeats the work that had not become visible."
 INTERRUPTED_CODE = 130
 """The exit code of shells for a program that Ctrl-C has ended."""
+
+
+def missing(error: ImportError) -> str:
+    return f"The pipeline runs on Spark, and {error.name} is not installed: {install_command('spark')}"
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse.ArgumentParser], None]) -> None:

@@ -65,7 +65,7 @@ class Simulation:
         for number, arrival in enumerate(arrivals):
             due = arrival.due_ms / self.scenario.load
             self._until(due)
-            self._queue((-arrival.priority, due, number, arrival))
+            heapq.heappush(self.ready, (-arrival.priority, due, number, arrival))
             self._start(due)
         self._until(float("inf"))
         return self.waits_ms
@@ -80,9 +80,6 @@ class Simulation:
                 if self.waiting[channel]:
                     heapq.heappush(self.ready, heapq.heappop(self.waiting[channel]))
             self._start(end)
-
-    def _queue(self, entry: tuple[int, float, int, SimulatedArrival]) -> None:
-        heapq.heappush(self.ready, entry)
 
     def _start(self, now: float) -> None:
         while self.ready and len(self.running) < self.scenario.slots:

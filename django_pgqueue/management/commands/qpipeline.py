@@ -16,6 +16,9 @@ from psycopg.conninfo import make_conninfo
 from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.distribution import install_command
+from django_pgqueue.spark import arguments
+from django_pgqueue.spark.errors import SparkQueueError
+from django_pgqueue.spark.progress import Progress, shown
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -34,19 +37,13 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        try:
-            from django_pgqueue.spark.arguments import add_arguments  # noqa: PLC0415 -- an extra
-        except ImportError as error:
-            raise CommandError(missing(error)) from error
-        add_arguments(parser, common=common)
+        arguments.add_arguments(parser, common=common)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         try:
-            from django_pgqueue.spark import arguments, session, steps  # noqa: PLC0415
-            from django_pgqueue.spark.errors import SparkQueueError  # noqa: PLC0415
-            from django_pgqueue.spark.progress import Progress, shown  # noqa: PLC0415
+            from django_pgqueue.spark import session, steps  # noqa: PLC0415 -- an extra
         except ImportError as error:
-            raise CommandError(missing(error)) from error
+            raise CommandError(arguments.missing(error)) from error
         backend = queue(options["backend"])
         asked = argparse.Namespace(**{**options, "lake": lake(options["lake"], backend)})
         if asked.step == "export" and asked.keep_days is None:
@@ -64,10 +61,6 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=error.exit_code) from error
         except KeyboardInterrupt as error:
             raise CommandError(arguments.INTERRUPTED, returncode=arguments.INTERRUPTED_CODE) from error
-
-
-def missing(error: ImportError) -> str:
-    return f"The pipeline runs on Spark, and {error.name} is not installed: {install_command('spark')}"
 
 
 def common(step: argparse.ArgumentParser) -> None:

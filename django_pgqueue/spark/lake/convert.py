@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake import CommitProperties, Transaction
+
 from django_pgqueue.spark.lake.data_files import file_at
-from django_pgqueue.spark.lake.delta import CommitProperties, Transaction
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NotALake
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.lake import FORMAT, MISSED, OLD_MANIFESTS, REPORTED, Lake, create, position_id

@@ -17,18 +17,11 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.transaction import AddAction
 
 from django_pgqueue.spark.errors import plain
-from django_pgqueue.spark.lake.delta import (
-    AddAction,
-    CommitFailedError,
-    CommitProperties,
-    DeltaError,
-    DeltaTable,
-    Schema,
-    Transaction,
-    write_deltalake,
-)
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, OldLake
 from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS

@@ -7,9 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake import QueryBuilder
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from django_pgqueue.spark.errors import plain
-from django_pgqueue.spark.lake.delta import CommitFailedError, DeltaError, QueryBuilder
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
 from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS

@@ -147,6 +147,17 @@ def test_a_mistake_is_a_command_error_and_nothing_is_written(
     assert not list(lake.rglob("*.parquet"))
 
 
+def test_a_package_that_is_missing_is_named() -> None:
+    program = (
+        "import sys; sys.modules['deltalake'] = None; from django_pgqueue.spark.__main__ import main; "
+        "sys.exit(main(['check', '--lake', 'x']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith("The pipeline runs on Spark, and deltalake is not installed: ")
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_script_for_spark_submit_names_missing_arguments(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "django_pgqueue.spark", "export"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin:/bin"})
