@@ -14,11 +14,13 @@ from django_pgqueue.contrib.celery import shared_task
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing import clock, drain
 from tests.support import from_celery
-from tests.support.from_celery import ask_again, in_a_transaction, note, retried_by_itself, seen, send
+from tests.support.from_celery import ask_again, ask_for, in_a_transaction, note, retried_by_itself, seen, send
 from tests.support.watching import statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pytest_django.fixtures import Settings
 
     from django_pgqueue.testing import Clock
 
@@ -64,6 +66,15 @@ def test_a_bound_task_asks_for_its_retries_until_none_is_left(now: Clock) -> Non
     assert seen == [(result.id, retries, "again") for retries in (0, 1, 2)]
     assert statuses(result) == ["retried", "retried", "failed"]
     assert Attempt.objects.get(message_id=result.id, final=True).error_class == "builtins.OSError"
+
+
+@pytest.mark.parametrize("use_tz", [True, False])
+def test_a_retry_has_a_time(db: None, settings: Settings, use_tz: bool) -> None:
+    settings.USE_TZ = use_tz
+    at = dt.datetime.now(dt.UTC) + HOUR
+    result = ask_for.delay(at.isoformat())
+    drain()
+    assert Message.objects.get(pk=result.id).dequeue_at.timestamp() == pytest.approx(at.timestamp(), abs=60)
 
 
 def test_autoretry_for_tries_again_after_these_errors_alone(now: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,11 @@ def ask_again(self: Any, word: str) -> None:
         raise OSError(word)  # noqa: TRY301 -- as such tasks do
     except OSError as error:
         self.retry(exc=error, countdown=30 if self.request.retries == 0 else None)
+
+
+@shared_task(bind=True, max_retries=1)
+def ask_for(self: Any, at: str) -> None:
+    self.retry(eta=dt.datetime.fromisoformat(at))
 
 
 @shared_task(autoretry_for=(OSError,), retry_backoff=10, retry_jitter=False, max_retries=1, queue="mail", priority=7)

@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext, gettext_lazy
-from psycopg.errors import QueryCanceled
+from psycopg.errors import DeadlockDetected, QueryCanceled, SerializationFailure
 
 from django_pgqueue.admin.parts import chosen_columns, database, download, live, sidebar
 from django_pgqueue.admin.parts.change_list import WITHOUT_ROWS, CappedChangeList
@@ -161,6 +161,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         The limit includes rendering, because templates run queries.  After a timeout, ``timed_out`` answers, and
         ``instead`` is where to redirect if there is none, or if it takes too long, too.
         """
+        told = len(said(request))
         try:
             with database.about(request):
                 response = answer()
@@ -169,6 +170,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     response.render()
                 return response
         except (OperationalError, DataError) as error:
+            del said(request)[told:]  # what was rolled back was not done
             if timed_out is not None and isinstance(error.__cause__, QueryCanceled):
                 return self.answered(request, timed_out, instead=instead)
             with database.chosen(request):
@@ -193,6 +195,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         elif isinstance(error.__cause__, psycopg.DataError):
             text = gettext("PostgreSQL cannot run this search: {reason} The list now has no filters.")
             text = text.format(reason=reason(error))
+        elif isinstance(error.__cause__, DeadlockDetected | SerializationFailure) and request.method == "POST":
+            text = gettext("Somebody else changed the same rows at this moment. Nothing was changed: try again.")
         else:
             raise error
         if instead is None:
@@ -278,6 +282,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
         return False
+
+
+def said(request: HttpRequest) -> list[Any]:
+    """Returns the messages of this request, which the next page shows.  To take them out again is to not say them."""
+    storage: Any = getattr(request, "_messages", None)
+    return [] if storage is None else storage._queued_messages  # noqa: SLF001 -- there is no public way
 
 
 def may_see(user: Any, model: str) -> bool:
