@@ -372,7 +372,7 @@ create or replace function pgqueue_message_readable(p_value jsonb, p_what text d
 language plpgsql stable
 as $$
 -- Returns a JSON value, or null when its text is too large to be read back: jsonb stores 1e131071 in ten bytes, and
--- prints 131,072 digits.
+-- prints 131,072 digits.  Null, too, when it has bytes that are no UTF8, which a database in SQL_ASCII takes.
 -- p_what: the name of a value that is to be written, for an error instead of null.  The functions that write messages
 -- and ends pass it; a worker whose claim could not be read does not, and may read more.
 declare
@@ -381,8 +381,9 @@ declare
 begin
     begin
         v_bytes := octet_length(p_value::text);
+        perform convert_to(p_value::text, 'UTF8') where p_what is null;
     exception
-        when program_limit_exceeded or out_of_memory then
+        when program_limit_exceeded or out_of_memory or character_not_in_repertoire or untranslatable_character then
             v_bytes := 1073741824;
     end;
     if v_bytes > v_max and p_what is not null then

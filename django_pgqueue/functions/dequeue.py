@@ -106,18 +106,22 @@ DEQUEUE_APART = DEQUEUE.replace("%s::bigint[])", "%s::bigint[], false)")
 
 
 def _with_care(statement: str) -> str:
-    """Returns a statement whose content is null where content, headers or state are too large to be sent, so that they
-    take no other row along.
+    """Returns a statement whose content is null where content, headers or state are too large to be sent, or a text
+    has bytes that are no UTF8, so that they take no other row along.
     """
     columns = COLUMNS.replace(
         "content::text, headers::text, state::text",
-        "case when num_nulls(headers, state) = num_nulls(headers_text, state_text) then content_text end, "
-        "headers_text, state_text",
+        "case when has_names and num_nulls(headers, state) = num_nulls(headers_text, state_text) then content_text "
+        "end, headers_text, state_text",
     )
+    for name in ("queue", "channel", "task", "version"):
+        columns = columns.replace(f" {name},", f" case when has_names then {name} end,")
     return f"""{statement.replace(COLUMNS, columns)} as claimed cross join lateral (
     select pgqueue_message_readable(claimed.content)::text as content_text,
            pgqueue_message_readable(claimed.headers)::text as headers_text,
-           pgqueue_message_readable(claimed.state)::text as state_text
+           pgqueue_message_readable(claimed.state)::text as state_text,
+           pgqueue_message_readable(jsonb_build_array(
+               claimed.queue, claimed.channel, claimed.task, claimed.version)) is not null as has_names
     offset 0) as readable"""
 
 
@@ -215,7 +219,7 @@ def _sent(rows: list[tuple[Any, ...]], unreadable: Callable[[int, int, Exception
     sent = []
     for row in rows:
         if row[CONTENT] is None and row[1] is not None:  # not the wait for a turn
-            unreadable(row[0], row[1], psycopg.errors.ProgramLimitExceeded("its text is too large to be sent"))
+            unreadable(row[0], row[1], psycopg.DataError("its text is too large to be sent, or is no UTF-8"))
         else:
             sent.append(row)
     return sent

@@ -8,6 +8,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
@@ -16,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import control
 from django_pgqueue.control import Filter
-from django_pgqueue.models import Attempt, Schedule
+from django_pgqueue.models import Attempt, Message, Schedule
 from django_pgqueue.tasks import task
 from tests.support.address import conninfo
 from tests.support.databases import FOREIGN_SETTINGS, empty_database
@@ -51,11 +52,11 @@ RARE = "\N{SNOWMAN}"
 
 
 @pytest.fixture
-def foreign(session: Session) -> Iterator[None]:
+def foreign(session: Session, encoding: str) -> Iterator[None]:
     """Django's own connection, and those of a worker in this process, lead there."""
     known = connection.settings_dict
     own = known["NAME"]
-    with empty_database(conninfo(), "foreign", encoding="LATIN1") as address:
+    with empty_database(conninfo(), "foreign", encoding=encoding) as address:
         name = conninfo_to_dict(address)["dbname"]
         for setting, value in SETTINGS.items():
             values = ", ".join(f"'{one}'" for one in value.split(", "))
@@ -98,6 +99,7 @@ def walk(context: DurableContext) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["LATIN1"])
 def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     foreign: None, consume: Consume, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,3 +150,19 @@ def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     while sql("select pgqueue_attempt_maintain(0, 30)") != [(0,)]:
         pass
     assert sql("select to_regclass('pgqueue_attempt_20200101')") == [(None,)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["SQL_ASCII"])
+@pytest.mark.parametrize("column", ["queue", "content"])
+def test_a_message_with_bytes_that_are_no_utf8_stops_no_other_one(foreign: None, consume: Consume, column: str) -> None:
+    values = {"task": greet.module_path.encode(), "queue": b"default", "content": b'{"args": ["Ian"], "kwargs": {}}'}
+    values[column] = values[column].replace(b"a", b"\xe9")
+    with psycopg.connect(conninfo(connection.settings_dict["NAME"]), client_encoding="SQL_ASCII") as other:
+        columns, texts = b"dequeue_at, priority, task, queue, content", b"', '".join(values.values())
+        other.execute(b"insert into pgqueue_message (%s) values (0, 100, '%s')" % (columns, texts))
+    greeted = greet.enqueue("Zoë")
+    consume(threads=2)
+    assert ended(greeted).return_value == "Grüß Gott, Zoë"
+    wait_until(lambda: not Message.objects.exists(), "all have ended")
+    assert Attempt.objects.values_list("status", flat=True).get(priority=100) == "failed"

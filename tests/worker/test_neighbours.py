@@ -433,9 +433,9 @@ def test_a_row_that_cannot_be_sent_fails_alone(start: Start, session: Session, c
     worker = start("--threads", "2")
     wait_until(lambda: not Message.objects.exists(), "all have ended", GROWN_SECONDS)
     assert [ended(job).return_value for job in (before, after)] == ["before", "after"]
-    worker.says(f"unreadable id={poison} attempt=1: its text is too large to be sent")
+    worker.says(f"unreadable id={poison} attempt=1: its text is too large to be sent, or is no UTF-8")
     assert session.value("select error_message from pgqueue_attempt where message_id = %s", poison) == (
-        "The message cannot be read: its text is too large to be sent"
+        "The message cannot be read: its text is too large to be sent, or is no UTF-8"
     )
     assert Attempt.objects.get(message_id=poison).content is None or column != "content", "the history can be read"
     assert statuses(before) == statuses(after) == ["succeeded"]
