@@ -73,56 +73,34 @@ def option(default: Any, parse: Callable[[str], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineOptions:
-    """The options of one read or one write.
+    """The options of one read or one write: docs/pages/data/spark.md says what each means.
 
     >>> PipelineOptions.of({"maxConnections": "4"}).max_connections
     4
     """
 
     url_variable: str = option("DATABASE_URL", text)
-    """Environment variable with the URL of the database, on the driver and on executors."""
     credentials: str | None = option(None, text)
-    """Dotted path of a function without arguments that returns the URL.  It takes precedence over urlVariable."""
     url: str | None = option(None, text)
-    """A URL without a password (the password then comes from PGPASSWORD, PGPASSFILE or a service file)."""
     replica_variable: str | None = option(None, text)
-    """Environment variable with the URL of a read replica, which all reads use."""
     max_connections: int = option(8, whole(1))
-    """Maximum number of connections at a time: there are never more partitions than this."""
     table: str = option("attempts", one_of(*TABLES))
-    """Read: the history (attempts), or the waiting and running messages (messages)."""
     columns: tuple[str, ...] = option((), names)
-    """Read: only these columns, in this order."""
     mask: tuple[str, ...] = option((), names)
-    """Read: text columns that have keyed digests in the place of their values."""
     mask_key_variable: str = option("PGQUEUE_MASK_KEY", text)
-    """Environment variable with the secret key of the masks, on the driver and on executors."""
     finished_from: dt.datetime | None = option(None, moment)  # noqa: RUF009 -- a field
-    """Read attempts: only those that finished then or later."""
     finished_to: dt.datetime | None = option(None, moment)  # noqa: RUF009
-    """Read attempts: only those that finished before."""
     where: str | None = option(None, text)
-    """Read: a condition in SQL, for PostgreSQL to evaluate."""
     num_partitions: int | None = option(None, whole(1))
-    """Read: the number of tasks.  By default it depends on the amount of data."""
     from_transaction: int | None = option(None, whole(0))
-    """Read attempts: only those that this transaction or later ones have written."""
     to_transaction: int | None = option(None, whole(0))
-    """Read attempts: only those that earlier transactions have written."""
     starting_offset: str = option("earliest", one_of("earliest", "latest"))
-    """Stream: where a new stream begins."""
     max_rows_per_batch: int = option(1_000_000, whole(1))
-    """Stream: about how many rows one micro-batch may have; a transaction is never split."""
     run_id: str | None = option(None, run_name)
-    """Write: a name for this piece of work.  A second run with the same name writes nothing."""
     replay: str | None = option(None, run_name)
-    """Write: a name for a replay.  A message with a header enqueued_again_from is enqueued once under this name."""
     tasks: Mapping[str, DeclaredTask] | None = option(None, tasks.parse)
-    """Write: the tasks that the column task may name: declared(task, ...), or dotted paths; * allows all."""
     dead_letter_path: str | None = option(None, text)
-    """Write: a folder for the rows that cannot become messages; without it such a row fails the job."""
     max_content_bytes: int = option(1_048_576, whole(1))
-    """Write: the largest content or headers, as JSON in bytes."""
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> PipelineOptions:

@@ -355,4 +355,4 @@ def files_of(table: DeltaTable, since: dt.date | None = None, until: dt.date | N
         for path, size, rows, date in zip(*(column.to_pylist() for column in columns), strict=True)
         if (since is None or date >= since) and (until is None or date <= until)
     ]
-    return sorted(found, key=lambda file: (file.date, file.path))
+    return sorted(found, key=lambda file: file.path)  # which begins with the day
