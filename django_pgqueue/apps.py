@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy
 
 from django_pgqueue.conf import APP_LABEL
@@ -14,3 +15,6 @@ class PgQueueConfig(AppConfig):
 
     def ready(self) -> None:
         from django_pgqueue import checks  # noqa: F401, PLC0415 -- registers the checks
+        from django_pgqueue.functions import without_migrations  # noqa: PLC0415 -- needs the apps
+
+        post_migrate.connect(without_migrations.install, sender=self)

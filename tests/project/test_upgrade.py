@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.exceptions import HalfInstalled
@@ -23,6 +25,7 @@ from django_pgqueue.functions import sql_files, upgrade
 from django_pgqueue.functions.installed import installed_queue, needed
 from django_pgqueue.functions.replace_function import HEAD, ReplaceFunction, drops
 from tests.support import upgrade_sql
+from tests.support.address import process_variables
 from tests.support.change_sql import VERSION, change
 from tests.support.databases import described, empty_database, install, migrate, psql, session_in
 from tests.support.pages import ROOT
@@ -223,6 +226,34 @@ def test_migrate_records_a_queue_that_psql_has_installed(conninfo: str) -> None:
         assert recorded == sorted(file.stem for file in MIGRATIONS.glob("0*.py"))
         migrate(database, back=True)
         assert left_in(session) == {}
+
+
+WITHOUT_MIGRATIONS = """
+import django
+from django.conf import settings
+settings.MIGRATION_MODULES = {"django_pgqueue": None}
+django.setup()
+from django.core.management import call_command
+from tests.support.site.tasks import write
+call_command("migrate", run_syncdb=True, verbosity=0)
+write.enqueue("kept")
+call_command("migrate", run_syncdb=True, verbosity=0)
+"""
+
+
+def test_without_migrations_the_queue_is_there_too(conninfo: str) -> None:
+    """As `pytest --no-migrations` makes a database: from models, which know none of the functions."""
+    today = of_today(conninfo)
+    with empty_database(conninfo, "synced") as database, session_in(database) as session:
+        variables = process_variables(str(conninfo_to_dict(database)["dbname"]))
+        command = [sys.executable, "-c", WITHOUT_MIGRATIONS]
+        done = subprocess.run(
+            command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert len(session.messages()) == 1
+        there = described(session)
+        assert {kind: [row for row in rows if row in there[kind]] for kind, rows in today.items()} == today
 
 
 @pytest.mark.parametrize(
