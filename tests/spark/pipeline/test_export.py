@@ -132,6 +132,20 @@ def test_the_draft_of_another_commit_may_vanish_while_a_commit_becomes_durable(
     assert export(spark, lake, options=options).rows == 1
 
 
+def test_a_file_that_a_task_cannot_write_is_told_without_a_trace_and_moves_no_position(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    export(spark, lake, options=options)
+    before = Lake.open(spark, lake).version().position
+    (lake / f"attempts/date={DAY}").touch()
+    end_one(session, NOON)
+    settled(session)
+    with pytest.raises(SparkQueueError, match=rf"^A task failed: \w+Error: .*date={DAY}.*directory"):
+        export(spark, lake, options=options)
+    assert Lake.open(spark, lake).version().position == before
+
+
 def test_the_same_transactions_are_added_once(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
