@@ -286,8 +286,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 def said(request: HttpRequest) -> list[Any]:
     """Returns the messages of this request, which the next page shows.  To take them out again is to not say them."""
-    storage: Any = getattr(request, "_messages", None)
-    return [] if storage is None else storage._queued_messages  # noqa: SLF001 -- there is no public way
+    # Django has no public way; a storage of the project's own may keep them elsewhere.
+    found: list[Any] = getattr(getattr(request, "_messages", None), "_queued_messages", [])
+    return found
 
 
 def may_see(user: Any, model: str) -> bool:
