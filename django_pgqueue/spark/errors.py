@@ -68,6 +68,8 @@ class SparkConnectRefused(SparkQueueError):
 
 NOT_STARTED = "Python worker failed to connect back"
 """Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
+CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
+"""What Spark's own errors begin with: the class of the error."""
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
 HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "psycopg": "PostgreSQL refused", "_internal": OF_FILES}
@@ -94,8 +96,10 @@ def reason(error: Exception) -> str | None:
         return f"A task failed: {plain(raised[-1])}"
     if (happened := _happened(error)) != OF_SPARK:
         return happened and f"{happened}: {plain(error)}"
-    lines = [line.strip(" :.") for line in str(error).splitlines()]
-    words = next((line for line in lines if line and not line.startswith("An error occurred while calling")), "")
+    # The cause may stand below errors that only say that there was one.
+    lines = CONDITION.findall(str(error)) or str(error).splitlines()
+    lines = [line.strip(" :.") for line in lines if line.strip() and not line.startswith("An error occurred while")]
+    words = lines[0] if lines else ""
     return f"{OF_SPARK}: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
 
 

@@ -142,6 +142,10 @@ def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
         ('java.io.IOException: Cannot run program "/no/py": error=2', "Spark cannot start the program '/no/py'"),
         ("An error occurred while calling o1.x.\n: java.lang.Y: no\n\tat a.b.C", "Spark failed: java.lang.Y: no."),
         (
+            "a\n: b.S: awaitResult: \n\tat c.d\nCaused by: b.S: [NO_FILE] It is gone.",
+            "Spark failed: [NO_FILE] It is gone. Its",
+        ),
+        (
             "x\nTraceback (most recent call last):\n  File 'a'\n    b\nOSError: [Errno 28] No space left\n\tat a.b.C",
             "A task failed: OSError: [Errno 28] No space left",
         ),
