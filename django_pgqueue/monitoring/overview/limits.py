@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 STATEMENT_TIMEOUT = "5s"
 # No query here is faster with a sequential scan of a queue's table: a query that no other index serves still
 # stops early on the index of the ids. Pinned, because a queue's tables fill and empty faster than they are analysed.
-BOUNDS = {"statement_timeout": STATEMENT_TIMEOUT, "enable_seqscan": "off", "jit": "off"}
+BOUNDS = {
+    "statement_timeout": STATEMENT_TIMEOUT,
+    "enable_seqscan": "off",
+    "jit": "off",
+    "quote_all_identifiers": "off",  # the doctor compares names, and a person reads them
+}
 _in_force: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("pgqueue_settings", default=MappingProxyType({}))
 
 
