@@ -24,15 +24,9 @@ def bucket(ms: Column) -> Column:
     return F.when(ms.isNotNull(), number)
 
 
-def histogram(counted: DataFrame, keys: Sequence[str], number: str, count: str, name: str) -> DataFrame:
-    """Returns one row for each of the keys, with a map from bucket to count."""
-    return (
-        counted.where(F.col(number).isNotNull())
-        .groupBy(*keys, F.col(number).alias("bucket"))
-        .agg(F.sum(count).alias("times"))
-        .groupBy(*keys)
-        .agg(F.map_from_entries(F.sort_array(F.collect_list(F.struct("bucket", "times")))).alias(name))
-    )
+def histogram(entry: Column) -> Column:
+    """Returns a map from bucket to count, of entries with both; a null is none."""
+    return F.map_from_entries(F.sort_array(F.collect_list(entry)))
 
 
 def percentiles(report: DataFrame, shares: Sequence[float] = SHARES) -> DataFrame:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
-from django_pgqueue.spark.report.histograms import EMPTY, bucket
+from django_pgqueue.spark.report.histograms import EMPTY, bucket, histogram
 from django_pgqueue.spark.report.moments import hour_of, ms, run_ms, wait_ms, within
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def _added_up(ended: DataFrame) -> DataFrame:
 
 def _histogram(kind: str) -> Column:
     counted = (F.col("of.kind") == kind) & F.col("of.bucket").isNotNull()
-    entry = F.when(counted, F.struct(F.col("of.bucket").alias("bucket"), F.col("times").alias("times")))
-    return F.map_from_entries(F.sort_array(F.collect_list(entry)))
+    return histogram(F.when(counted, F.struct(F.col("of.bucket").alias("bucket"), "times")))
 
 
 def _total(name: str) -> Column:

@@ -26,7 +26,9 @@ def rollup(report: DataFrame, by: Sequence[str]) -> DataFrame:
     sums = [name for name in REPORT_HOUR.names if name not in {*KEYS, *HISTOGRAMS}]
     parts = report.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
     for name in HISTOGRAMS:
-        counted = report.select(*by, F.explode(name).alias("number", "times"))
-        parts = parts.unionByName(histogram(counted, by, "number", "times", name), allowMissingColumns=True)
-    merged = [F.coalesce(F.first(name, ignorenulls=True), F.expr(EMPTY)).alias(name) for name in HISTOGRAMS]
-    return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums), *merged)
+        counted = report.select(*by, F.explode(name).alias("bucket", "times"))
+        added = counted.groupBy(*by, "bucket").agg(F.sum("times").alias("times"))
+        merged = added.groupBy(*by).agg(histogram(F.struct("bucket", "times")).alias(name))
+        parts = parts.unionByName(merged, allowMissingColumns=True)
+    whole = [F.coalesce(F.first(name, ignorenulls=True), F.expr(EMPTY)).alias(name) for name in HISTOGRAMS]
+    return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums), *whole)
