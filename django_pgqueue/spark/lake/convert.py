@@ -79,7 +79,7 @@ def _made(lake: Lake, manifest: dict[str, Any], name: str, files: list[dict[str,
     # it are relative.
     draft = place / DRAFT
     remove(place)
-    table = create(draft, schema, configuration=settings, raise_if_key_not_exists=False)
+    table = create(draft, schema, settings)
     table.create_write_transaction(
         [file.add() for file in known],
         "append",

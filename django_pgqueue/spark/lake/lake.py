@@ -40,6 +40,8 @@ FORMAT = "3"
 OLD_MANIFESTS = "_pgqueue/manifests"
 MISSED, REPORTED = "pgqueue.missed", "pgqueue.reported_until"
 ATTEMPTS_AT_A_COMMIT = 10
+WITHOUT_VALUES = {"delta.dataSkippingNumIndexedCols": "0"}
+"""Keeps the least and greatest values of merged files out of the log, which erased rows would survive in."""
 UNREADABLE = frozenset({"deletionVectors", "columnMapping"})
 """Features of Delta that are not in the files that Spark reads here."""
 
@@ -157,7 +159,7 @@ class Lake:
         """Makes the table of attempts, unless another run just did."""
         known = {"pgqueue.format": FORMAT, "pgqueue.lake_id": uuid.uuid4().hex, **settings}
         place = self.place / "attempts"
-        create(place, schema, configuration=known, raise_if_key_not_exists=False)
+        create(place, schema, known)
         place.sync_log(0)
 
     def version(self) -> Version:
@@ -323,12 +325,19 @@ def readable(place: Place) -> Iterator[None]:
         raise LakeError(message) from error
 
 
-def create(place: Place, schema: StructType, **settings: Any) -> DeltaTable:
+def create(place: Place, schema: StructType, settings: Mapping[str, str] | None = None) -> DeltaTable:
     """Makes a table, unless there is one."""
     options = dict(place.options)
-    made = {"mode": "ignore", "partition_by": ["date"], "storage_options": options, **settings}
     try:
-        return DeltaTable.create(place.url, with_date(schema), **made)
+        return DeltaTable.create(
+            place.url,
+            with_date(schema),
+            mode="ignore",
+            partition_by=["date"],
+            configuration={**WITHOUT_VALUES, **(settings or {})},
+            storage_options=options,
+            raise_if_key_not_exists=False,
+        )
     except DeltaError:
         if not DeltaTable.is_deltatable(place.url, options):
             raise
