@@ -102,6 +102,7 @@ def test_arguments_that_a_worker_cannot_take_wait_for_one_that_can(
 
 def test_a_message_unknown_to_all_workers_fails_in_the_end_and_names_them(start: Start, session: Session) -> None:
     workers = [start("--threads", "1", options={"UNKNOWN_TASK_SECONDS": 3600}) for _ in range(2)]
+    wait_until(lambda: session.value("select count(*) from pgqueue_worker where tasks") == 2, "both have a row")
     message_id = create(session, task=NOBODY)
     wait_until(lambda: is_parked(message_id), "it is parked")
     an_hour_passes(session)
@@ -149,7 +150,11 @@ def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> N
         """Looks while there is work: on a loaded machine the worker may sleep again soon after it."""
         results = [write.enqueue("so many that it wakes up") for _ in range(40)]
         says = "select bool_or(has_room) from pgqueue_worker where tasks"
-        return any(ended(result) and session.value(says) for result in results)
+        for result in results:
+            ended(result)
+            if session.value(says):
+                return True
+        return False
 
     wait_until(says_room, "it has room")
     for _ in range(3):
