@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["consume", "diary", "effects", "environment", "rows", "session", "start"]
 
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
 SETTINGS = {
     **FOREIGN_SETTINGS,
     "default_transaction_deferrable": "on",
@@ -99,7 +101,6 @@ def walk(context: DurableContext) -> list[str]:
     return [str(context.step(name, greet.func, name)) for name in ("Zoë", "Ian")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["LATIN1"])
 def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     foreign: None, consume: Consume, caplog: pytest.LogCaptureFixture
@@ -153,7 +154,6 @@ def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     assert sql("select to_regclass('pgqueue_attempt_20200101')") == [(None,)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["SQL_ASCII"])
 @pytest.mark.parametrize("column", ["queue", "content"])
 def test_a_message_with_bytes_that_are_no_utf8_stops_no_other_one(foreign: None, consume: Consume, column: str) -> None:
