@@ -199,12 +199,13 @@ def test_ctrl_c_during_an_export_is_reported_and_leaves_the_lake_as_it_was(  # n
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # the start of another JVM takes two minutes where all runs of the tests start at once
 def test_ctrl_c_in_a_terminal_ends_a_follow(
     spark: SparkSession, history: Session, lake: Path, url: str, options: dict[str, str]
 ) -> None:
     process = pipeline("follow", lake, url, "--seconds", "0.2")
     opened = Lake.open_or_new(spark, lake)
-    wait_until(lambda: opened.exists and opened.version().files(), "the first batch is there", 100)
+    wait_until(lambda: opened.exists and opened.version().files(), "the first batch is there", 400)
     finish(history, ROWS)
     code, said, errors = interrupted(process)
     assert code == 0, errors
