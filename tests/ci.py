@@ -15,15 +15,11 @@ sys.path[0] = str(ROOT)
 from example_project.development import bootstrap, interpreter  # noqa: E402
 
 LINT, PREPARE = "--lint", "--prepare"
-QUICK = {"PIP_COMPILE": "0", "PYTHONDONTWRITEBYTECODE": ""}
-"""Python compiles what is imported, once: pip would compile all that it installs, which takes twice as long, and each
-of the many processes of the tests would compile anew what no file keeps."""
 
 
 def main(arguments: "list[str]") -> int:
     interpreter.require(sys.argv)
     os.chdir(str(ROOT))
-    os.environ.update(QUICK)
     if arguments not in ([], [LINT], [PREPARE]):
         sys.exit("usage: .ci/run [{}]".format(LINT))
     if arguments:
@@ -149,6 +145,7 @@ class Run:
         self.environment = dict(
             os.environ,
             PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
+            PYTHONDONTWRITEBYTECODE="",  # the tests start many processes, and each would compile this package anew
             PYTEST_ADDOPTS="--durations=30 --durations-min=3 -o cache_dir={}".format(folder / "cache"),
         )
 
