@@ -4403,9 +4403,7 @@ do $$
 declare
     v_day regclass;
 begin
-    for v_day in select 'pgqueue_attempt'::regclass
-                 union all select i.inhrelid from pg_inherits i where i.inhparent = 'pgqueue_attempt'::regclass
-    loop
+    for v_day in select t.relid from pg_partition_tree('pgqueue_attempt') as t loop
         execute format('alter table %s replica identity full', v_day);
     end loop;
 end

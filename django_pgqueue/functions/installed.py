@@ -171,13 +171,18 @@ def _require_app(database: str, error: Exception) -> None:
         raise ImproperlyConfigured(message) from error
 
 
+def parts_here(connection: Connection, names: list[str]) -> set[str]:
+    """Returns which of these tables and functions are in the first schema of the search_path."""
+    with connection.cursor() as cursor:
+        cursor.execute(PARTS, (names,))
+        return {name for (name,) in cursor.fetchall()}
+
+
 def require_whole(connection: Connection, database: str) -> Installed | None:
     """Returns the queue in the first schema of the search_path.  Raises HalfInstalled if a part of it is missing."""
     found = installed_here(connection)
     wanted = sql_files.parts(sql_files.FIRST if found is None else found.version)
-    with connection.cursor() as cursor:
-        cursor.execute(PARTS, (wanted,))
-        there = {name for (name,) in cursor.fetchall()}
+    there = parts_here(connection, wanted)
     if found is not None and found.is_newer:
         return found  # of a later version, whose parts this code does not know
     missing = [name for name in wanted if name not in there]

@@ -7,18 +7,10 @@ from typing import TYPE_CHECKING, Any
 from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 
-from django_pgqueue.functions import sql_files
+from django_pgqueue.functions import installed, sql_files
 
 if TYPE_CHECKING:
     from django.apps import AppConfig
-
-# What the models alone make: the tables, and none of the functions.
-BARE = """
-select to_regclass(quote_ident(current_schema()) || '.pgqueue_message') is not null and not exists (
-    select from pg_proc p
-    where p.pronamespace = current_schema()::regnamespace and p.proname = 'pgqueue_message_create'
-)
-"""
 
 
 def install(sender: AppConfig, using: str, **_: Any) -> None:
@@ -28,8 +20,8 @@ def install(sender: AppConfig, using: str, **_: Any) -> None:
     if module is not None or connection.vendor != "postgresql":
         return
     with transaction.atomic(using=using), connection.cursor() as cursor:
-        cursor.execute(BARE)
-        if not cursor.fetchone()[0]:
+        # The models alone make tables, and none of the functions.
+        if installed.parts_here(connection, ["pgqueue_message", "pgqueue_message_create"]) != {"pgqueue_message"}:
             return
         names = [model._meta.db_table for model in sender.get_models()]  # noqa: SLF001 -- Django's public name
         cursor.execute(f"drop table {', '.join(map(connection.ops.quote_name, names))}")

@@ -83,7 +83,7 @@ def expires_at(headers: Any, created_at: dt.datetime) -> dt.datetime | None:
         return None
     if AFTER in headers:
         try:
-            return (times.aware(created_at) + dt.timedelta(microseconds=headers[AFTER])).astimezone(dt.UTC)
+            return times.in_utc(created_at) + dt.timedelta(microseconds=headers[AFTER])
         except OverflowError:  # beyond the calendar
             return None
     if AT in headers:

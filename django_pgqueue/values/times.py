@@ -112,6 +112,19 @@ def local(moment: dt.datetime) -> dt.datetime:
     return moment if timezone.is_naive(moment) else timezone.localtime(moment)
 
 
+def in_utc(moment: dt.datetime) -> dt.datetime:
+    return aware(moment).astimezone(dt.UTC)
+
+
+def midnight_before(moment: dt.datetime) -> dt.datetime:
+    """Returns the beginning of the day in UTC, as the history is divided.
+
+    >>> midnight_before(dt.datetime(2026, 1, 2, 23, 30, tzinfo=dt.timezone(dt.timedelta(hours=-1)))).isoformat()
+    '2026-01-03T00:00:00+00:00'
+    """
+    return in_utc(moment).replace(hour=0, minute=0, second=0, microsecond=0)
+
+
 def lacks_zone(moment: dt.datetime) -> bool:
     """Whether a caller's time could mean several moments: without USE_TZ, a naive one is in the project's time zone."""
     return settings.USE_TZ and timezone.is_naive(moment)

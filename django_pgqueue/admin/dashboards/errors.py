@@ -23,7 +23,7 @@ from django_pgqueue.admin.parts.expressions import SHORT_LENGTH
 from django_pgqueue.admin.parts.read_only import may_see_content
 from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.tasks.sensitive import HIDDEN
-from django_pgqueue.values.times import aware
+from django_pgqueue.values.times import midnight_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -173,10 +173,9 @@ def found(
 ) -> tuple[list[ErrorGroup], bool]:
     """Returns the groups, the largest first, and whether older errors of the period were left out."""
     since = moment - span
-    midnight = aware(since).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {
         "since": since,
-        "day": midnight,
+        "day": midnight_before(since),
         "until": moment + DAY,
         "queue": queue,
         "most": MOST + 1,

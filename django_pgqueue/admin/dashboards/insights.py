@@ -18,7 +18,7 @@ from django_pgqueue.admin.parts import database, display, filters
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import ReportHour
-from django_pgqueue.values.times import aware
+from django_pgqueue.values.times import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class InsightsChangeList(CappedChangeList):
         """Unusual failures in the last day of the report, whatever the filters choose."""
         return [
             (
-                f"{aware(alert.hour).astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC",
+                f"{in_utc(alert.hour):%Y-%m-%d %H:%M} UTC",
                 alert.task or gettext("raw messages"),
                 alert.queue,
                 display.number(alert.failed),

@@ -17,6 +17,7 @@ from django_pgqueue.management import databases
 from django_pgqueue.management.terminal.text import person
 from django_pgqueue.values.edit_filter import Filter, parameters
 from django_pgqueue.values.names import name_of
+from django_pgqueue.values.times import aware
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -125,7 +126,7 @@ def moment(text: str | None, name: str) -> dt.datetime | None:
         return None
     try:
         if (found := parse_datetime(text)) is not None:
-            return found if timezone.is_aware(found) else timezone.make_aware(found)
+            return aware(found)
         # Django reads an empty text, as of a shell variable that is not set, as no time at all: now.
         if text and (span := parse_duration(text)) is not None:
             return timezone.now() + span

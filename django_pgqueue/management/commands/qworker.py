@@ -359,7 +359,7 @@ def log_to_terminal(options: dict[str, Any]) -> None:
         stream = sys.stdout if verbosity else sys.stderr
         logger.addHandler(LineHandler(stream, formatter(stream, options)))
     mail_failures(logger)
-    contain(handler for each in (*loggers, logger, its) for handler in reached_by(each))
+    contain(handler for each in (*loggers, its) for handler in reached_by(each))
     if verbosity == 0:
         logger.setLevel(logging.ERROR)
     elif logger.level == logging.NOTSET:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
-from django.utils import timezone
 
 from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, call_of, delete, meant, selected
 from django_pgqueue.tasks.schedule import MILLISECOND, Rule
+from django_pgqueue.values.times import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ def rule_of(row: dict[str, Any]) -> Rule:
         return Rule(cron=row["cron"], timezone=zone)
     if kind == "I":
         return Rule(interval_ms=dt.timedelta(minutes=row["minutes"] or 0) // MILLISECOND)
-    at = row["next_run"] if timezone.is_naive(row["next_run"]) else timezone.localtime(row["next_run"])
+    at = local(row["next_run"])
     if at.day > LAST_DAY and kind in {"M", "BM", "Q", "Y"}:
         message = f"not every month has a day {at.day}"
         raise Unmeant(message)

@@ -9,7 +9,7 @@ from django_pgqueue.functions.attempt import OLD_DAYS
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.values.sizes import size
-from django_pgqueue.values.times import aware
+from django_pgqueue.values.times import in_utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,8 +127,7 @@ def lakes(patient: Subject) -> Iterator[Finding]:
     for lake in patient.lakes():
         seconds = lake.lag_seconds
         if seconds is None or seconds > MAX_LAG_SECONDS:
-            at = None if lake.exported_at is None else aware(lake.exported_at).astimezone(dt.UTC)
-            when = "never" if at is None else f"on {at:%Y-%m-%d %H:%M} UTC"
+            when = "never" if lake.exported_at is None else f"on {in_utc(lake.exported_at):%Y-%m-%d %H:%M} UTC"
             yield LAKE_BEHIND.found(
                 f"The lake {lake.location} was last exported {when}.",
                 f"select pgqueue_lake_forget({quoted(lake.id)});",

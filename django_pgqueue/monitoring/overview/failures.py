@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django_pgqueue.monitoring.overview import budget, queries
 from django_pgqueue.monitoring.overview.figure import NONE, Figure
 from django_pgqueue.monitoring.overview.throughput import ENDS, WITHIN
-from django_pgqueue.values.times import aware
+from django_pgqueue.values.times import midnight_before
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -73,7 +73,7 @@ class AllFailures(dict[str, Failures]):
 
 
 def taken(now: dt.datetime, *, using: str) -> AllFailures:
-    midnight = aware(now).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = midnight_before(now)
     asked: dict[str, Any] = {
         "day_ago": now - DAY, "hour_ago": now - HOUR, "day": midnight - DAY, "end": midnight + 2 * DAY,
     }  # fmt: skip

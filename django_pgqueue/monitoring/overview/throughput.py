@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.monitoring.overview import queries
-from django_pgqueue.values.times import aware, to_epoch_ms
+from django_pgqueue.values.times import midnight_before, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,10 +98,8 @@ class Pulses:
 
 def taken(now: dt.datetime, *, using: str) -> Pulses:
     since = now - WINDOW
-    midnight = aware(now).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    day = aware(since).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     asked: dict[str, Any] = {
-        "day": day, "end": midnight + 2 * DAY, "since": since,
+        "day": midnight_before(since), "end": midnight_before(now) + 2 * DAY, "since": since,
         "recent_at": now - RECENT, "recent": to_epoch_ms(now - RECENT),
     }  # fmt: skip
     [(first, last)] = queries.rows(ENDS, asked, using=using)
