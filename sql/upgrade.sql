@@ -3958,7 +3958,7 @@ begin
         v_numbers := v_numbers || array['run_at_from', 'run_at_until'];
         v_statuses := array['scheduled', 'ready', 'running', 'expired'];
     elsif p_action = 'enqueue_again' then
-        v_texts := v_texts || array['error_class', 'error_contains'];
+        v_texts := v_texts || array['error', 'error_class', 'error_contains'];
         v_numbers := v_numbers || array['finished_from', 'finished_until'];
         v_statuses := array['succeeded', 'failed', 'cancelled', 'lost'];
     else
@@ -4084,7 +4084,7 @@ set jit = off
 as $$
     -- Looks at the first p_limit attempts with ids after p_after and up to p_until.  Returns the ids of those that were
     -- the last of their message, have its content, and match p_filter (pgqueue_edit_check), and the last id that it
-    -- looked at: p_until when there are no more.  Locks nothing.
+    -- looked at: p_until when there are no more.  error is a part of the class or of the message.  Locks nothing.
     select coalesce(array_agg(w.id order by w.id) filter (where w.fits), '{}'),
            case when count(*) < p_limit then p_until else max(w.id) end
     from (
@@ -4102,6 +4102,8 @@ as $$
                and (f.created_until is null or a.created_at <= pgqueue_from_epoch(f.created_until))
                and (f.finished_from is null or a.finished_at >= pgqueue_from_epoch(f.finished_from))
                and (f.finished_until is null or a.finished_at <= pgqueue_from_epoch(f.finished_until))
+               and (f.error is null or strpos(lower(a.error_class), lower(f.error)) > 0
+                    or strpos(lower(a.error_message), lower(f.error)) > 0)
                and (f.error_class is null or strpos(lower(a.error_class), lower(f.error_class)) > 0)
                and (f.error_contains is null
                     or strpos(lower(left(a.error_message, 1000)), lower(f.error_contains)) > 0)
@@ -4113,7 +4115,7 @@ as $$
         from jsonb_to_record(p_filter) as f (
             queue text, task text, raw boolean, task_contains text, channel text, status text, priority_from bigint,
             priority_until bigint, created_from bigint, created_until bigint, finished_from bigint,
-            finished_until bigint, error_class text, error_contains text, error_group text, argument jsonb)
+            finished_until bigint, error text, error_class text, error_contains text, error_group text, argument jsonb)
         cross join lateral (
             select a.* from pgqueue_attempt a
             where a.id > p_after and a.id <= p_until

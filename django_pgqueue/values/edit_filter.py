@@ -30,8 +30,9 @@ class Filter:
     ``enqueue_again`` succeeded, failed, cancelled or lost.  ``argument``: a value anywhere in the content; a number
     also matches a text of it.  ``error_group``: the key of a group of the admin's page of errors.
 
-    ``run_at_from``, ``run_at_until`` are about messages in the queue; ``finished_from``, ``finished_until`` and
-    ``error_class`` about the history, from which ``enqueue_again`` takes them.
+    ``run_at_from``, ``run_at_until`` are about messages in the queue; ``finished_from``, ``finished_until``,
+    ``error_class`` and ``error`` about the history, from which ``enqueue_again`` takes them.  ``error``: a part of the
+    class of the error or of its message.
 
     >>> Filter(queue="mail", priority_until=0).as_json("cancel")
     {'queue': 'mail', 'priority_until': 0}
@@ -51,13 +52,14 @@ class Filter:
     run_at_until: dt.datetime | None = None
     finished_from: dt.datetime | None = None
     finished_until: dt.datetime | None = None
+    error: str | None = None
     error_class: str | None = None
     error_contains: str | None = None
     error_group: str | None = None
     argument: str | float | bool | None = None
 
     OF_MESSAGES: ClassVar = frozenset({"run_at_from", "run_at_until"})
-    OF_HISTORY: ClassVar = frozenset({"finished_from", "finished_until", "error_class"})
+    OF_HISTORY: ClassVar = frozenset({"finished_from", "finished_until", "error", "error_class"})
     STATUSES: ClassVar = ("scheduled", "ready", "running", "expired")
     ENDS: ClassVar = ("succeeded", "failed", "cancelled", "lost")
 

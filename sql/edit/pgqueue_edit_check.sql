@@ -19,7 +19,7 @@ begin
         v_numbers := v_numbers || array['run_at_from', 'run_at_until'];
         v_statuses := array['scheduled', 'ready', 'running', 'expired'];
     elsif p_action = 'enqueue_again' then
-        v_texts := v_texts || array['error_class', 'error_contains'];
+        v_texts := v_texts || array['error', 'error_class', 'error_contains'];
         v_numbers := v_numbers || array['finished_from', 'finished_until'];
         v_statuses := array['succeeded', 'failed', 'cancelled', 'lost'];
     else

@@ -198,6 +198,16 @@ class TestHistory:
             assert made == failed[:2]
         assert {one.action for one in Edit.objects.all()} == {"enqueue_again"}
 
+    def test_an_error_is_found_as_in_the_list(self, root: Visitor, visitor: LogIn) -> None:
+        for error in (ValueError("disk full"), OSError("disk full"), OSError("no route")):
+            send()
+            fail(claim()[0], error)
+        clerk = visitor("view_attempt", "run_message")
+        for who, part, found in ((root, "DISK", 2), (root, "oserror", 2), (clerk, "oserror", 2), (clerk, "disk", 0)):
+            query = f"?error_class={part}"
+            assert len(who.open(ATTEMPTS + query).rows) == found, part
+            assert who.open(f"{ATTEMPTS}edit/{query}").root.text.count(f"{found} messages match now, by error {part}")
+
     def test_filters_that_an_edit_cannot_have_are_refused(self, root: Visitor, visitor: LogIn) -> None:
         pk = send()
         fail(claim()[0], ValueError("no"))

@@ -31,6 +31,7 @@ COLUMNS = {
     "created": gettext_lazy("created"),
     "dequeue_at": gettext_lazy("dequeue at"),
     "duration": gettext_lazy("duration"),
+    "error": gettext_lazy("error"),
     "error_class": gettext_lazy("error"),
     "error_group": gettext_lazy("group of errors"),
     "final": gettext_lazy("final"),
@@ -113,6 +114,8 @@ def _of_value(spec: Any, request: HttpRequest) -> tuple[str, Any]:
         raise InvalidEdit(message)
     if isinstance(spec, filters.ArgumentFilter):
         return "argument", filters.argument(value)
+    if isinstance(spec, filters.ErrorFilter) and may_see_content(request):
+        return "error", value
     is_raw = isinstance(spec, filters.TaskFilter) and value == filters.TaskFilter.RAW
     return ("raw", True) if is_raw else (str(spec.parameter_name), value)
 

@@ -352,7 +352,8 @@ def test_a_filter_finds_the_failures_of_a_group(session: Session) -> None:
         return len(row.p_ids)
 
     assert matches(error_group=one) == 2
-    assert matches(error_class="oserr", status="failed") == 3
+    assert matches(error_class="oserr", status="failed") == matches(error="oserr") == 3
+    assert matches(error="DISK") == 1
     assert matches(error_contains="DISK") == matches(argument="disk full") == 1
 
 
