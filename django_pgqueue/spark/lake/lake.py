@@ -355,6 +355,9 @@ def with_date(schema: StructType) -> Any:
 
 def files_of(table: DeltaTable, since: dt.date | None = None, until: dt.date | None = None) -> list[DataFile]:
     """Returns the files of the days from ``since`` to ``until``, both inclusive."""
+    if since is not None and until is not None and since > until:
+        message = f"The days would end ({until}) before they begin ({since})."
+        raise LakeError(message)
     actions = table.get_add_actions(flatten=True)
     if not actions.num_rows:
         return []

@@ -59,8 +59,8 @@ def report(
     """Reports on the days (UTC) from ``since`` to ``until``, both inclusive: in the lake and in PostgreSQL.
 
     Without ``since`` it begins where the last report ended; without ``until`` it ends at the last day of the lake.  It
-    replaces hours that were reported before.  ``targets`` has seconds by queue ("*": all others), within which an
-    attempt should start after it was due.
+    replaces hours that were reported before, and ends today at the latest.  ``targets`` has seconds by queue ("*": all
+    others), within which an attempt should start after it was due.
     """
     progress, options = progress or Progress(), options or {}
     check(options)
@@ -69,7 +69,7 @@ def report(
         before = lake.version()
         kept = KeptColumns.decided(before, PipelineOptions.of(options))
         short = [name for name in kept.names if name in {*NEEDED, "error_message"}]
-        since, until = period(lake, before, since, until)
+        since, until = period(lake, before, since, until, origin.today())
         begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
         progress.step(f"reporting {since} to {until}")
         attempts = read_files(lake, "attempts", before.files(since=since), short)
@@ -97,15 +97,18 @@ def report(
         )
 
 
-def period(lake: Lake, version: Version, since: dt.date | None, until: dt.date | None) -> tuple[dt.date, dt.date]:
+def period(
+    lake: Lake, version: Version, since: dt.date | None, until: dt.date | None, today: dt.date
+) -> tuple[dt.date, dt.date]:
+    """Returns the days of a report.  Nothing is known of days to come."""
     days = sorted({file.date for file in version.files()})
     if not days:
         message = "The lake has no attempts to report on. Export some first."
         raise LakeError(message)
     reported = reported_until(lake)
+    until = days[-1] if until is None else min(until, max(today, days[-1]))
     if since is None:
-        since = days[0] if reported is None else reported - dt.timedelta(days=DAYS_AGAIN)
-    until = days[-1] if until is None else until
+        since = days[0] if reported is None else min(reported, until) - dt.timedelta(days=DAYS_AGAIN)
     if since > until:
         message = f"The report would end ({until}) before it begins ({since})."
         raise LakeError(message)

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake import Lake, Version
 
 IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
+TODAY = "select (pgqueue_clock() at time zone 'UTC')::date"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 UNREAD = """
     select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
     from pgqueue_attempt where transaction_id >= %s
 """
 # Every transaction that has written holds a lock on its own id, which any login may see; a prepared one has no session.
-# Replication slots and standbys hold back vacuum, and not the snapshot that the horizon comes from.
-OLDEST = """
+# Only the primary knows them.  Replication slots and standbys hold back vacuum, and not the snapshot that the horizon
+# comes from.
+HOLDER = """
     select l.pid, coalesce(nullif(a.application_name, ''), 'without a name'),
            coalesce(a.datname::text, p.database::text),
            extract(epoch from clock_timestamp() - coalesce(a.xact_start, p.prepared))::double precision,
@@ -37,21 +39,29 @@ OLDEST = """
     from pg_locks l
     left join pg_stat_activity a on a.pid = l.pid
     left join pg_prepared_xacts p on p.transaction = l.transactionid
-    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted
-      and l.pid is distinct from pg_backend_pid()
-    order by age(l.transactionid) desc limit 1
+    where l.locktype = 'transactionid' and l.mode = 'ExclusiveLock' and l.granted and l.transactionid = %s::xid
 """
+BEHIND = (
+    "Finished attempts wait for transaction {number}, whose end this replica does not have yet. On the primary: select "
+    "pid from pg_locks where locktype = 'transactionid' and transactionid = '{number}'. If that finds nothing, the "
+    "replica is behind."
+)
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
 class Origin:
     """The server that the history is read from."""
 
-    def __init__(self, connection: psycopg.Connection) -> None:
+    def __init__(self, connection: psycopg.Connection, primary: str) -> None:
         self.connection = connection
+        self.primary = primary
+        """Where to connect to for what a replica does not know."""
 
     def identity(self) -> str:
         return str(self._value(IDENTITY))
+
+    def today(self) -> dt.date:
+        return dt.date.fromisoformat(str(self._value(TODAY)))
 
     def horizon(self) -> int:
         """Returns the oldest transaction that still runs: the rows of earlier ones are complete."""
@@ -101,9 +111,13 @@ class Origin:
         with self.connection.transaction():
             self.connection.execute(BY_INDEX)
             waiting = self.connection.execute(LATER, [end]).fetchone()
-        found = self.connection.execute(OLDEST).fetchone() if waiting and waiting[0] else None
-        if found is None:
+        if not waiting or not waiting[0]:
             return None
+        number = str(end % 2**32)
+        with database.connect(self.primary) as connection:
+            found = connection.execute(HOLDER, [number]).fetchone()
+        if found is None:
+            return BEHIND.format(number=number) if self._value("select pg_is_in_recovery()") else None
         pid, program, where, seconds, prepared, owner = found
         age = "for an unknown time" if seconds is None else f"for {dt.timedelta(seconds=int(seconds))}"
         if prepared is not None:
@@ -133,6 +147,6 @@ def origin_of(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
     same_environment(lake.spark, parsed)
     with database.connect(database.reading(parsed)) as connection:
         try:
-            yield Origin(connection)
+            yield Origin(connection, database.writing(parsed))
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(database.unavailable(error)) from error

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
@@ -14,14 +15,15 @@ from deltalake import DeltaTable, TableFeatures
 from django_pgqueue.spark.lake import Lake, LakeError, NotALake, OldLake, convert, read_lake
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED
 from django_pgqueue.spark.lake.reading import StoredFilesReader
+from django_pgqueue.spark.lake.schema import REPORT_HOUR
 from django_pgqueue.spark.lake.upkeep import compact, erase
-from django_pgqueue.spark.pipeline import export, report
+from django_pgqueue.spark.pipeline import Scenario, export, replay, report, whatif
 from django_pgqueue.spark.pipeline.reporting import TABLES
 from django_pgqueue.spark.schema import ATTEMPTS, arrow
 from tests.spark.pipeline.conftest import ended
-from tests.spark.pipeline.test_export import ids
+from tests.spark.pipeline.test_export import DAY, ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,6 +116,26 @@ def test_of_reports_at_a_time_one_stays(
         rows = session.one(f"select count(*) from pgqueue_{table}")
         assert read_lake(spark, lake, table).count() == rows
         assert rows or table == "report_error"
+
+
+def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    today = dt.datetime.now(dt.UTC).date()
+    add(connect(), lake)
+    every: dict[str, Any] = {"since": dt.date.min, "until": dt.date.max}
+    assert today <= report(spark, lake, options=options, **every).until <= today + dt.timedelta(days=1)
+    Lake.open(spark, lake).replace("report_hour", DAY, DAY, arrow(REPORT_HOUR).empty_table(), {REPORTED: 999_999})
+    assert report(spark, lake, options=options).until >= today, "also after a report of days to come"
+    assert read_lake(spark, lake, **every).count() == 1
+    nowhere: dict[str, Any] = {"since": dt.date.max, "until": dt.date.min}
+    for step in (
+        lambda: report(spark, lake, options=options, **nowhere),
+        lambda: replay(spark, lake, "true", options=options, **nowhere),
+        lambda: whatif(spark, lake, [Scenario(slots=1)], **nowhere),
+    ):
+        with pytest.raises(LakeError, match=r"would end \(0001-01-01\) before (it begins|they begin) \(9999-12-31\)"):
+            step()
 
 
 def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add: Add, connect: Connect) -> None:
