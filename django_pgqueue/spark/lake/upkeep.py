@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 from deltalake import QueryBuilder
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import DeltaError
 
 from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
@@ -16,8 +16,13 @@ from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deltalake import DeltaTable
+
     from django_pgqueue.spark.lake.lake import Lake
 
+Result = TypeVar("Result")
 SMALL_BYTES = 64 * 1024 * 1024
 FILES_OF_A_DAY = 8
 MERGE_SECONDS = 10
@@ -37,12 +42,14 @@ def _compacted(lake: Lake, name: str, most: int) -> int:
     days = sorted(day for day, files in small.items() if files > most)
     if table is None or not days:
         return 0
-    before = table.version()
+    before, done = table.version(), {"numFilesRemoved": 0}
     chosen = [("date", "in", [str(day) for day in days])]
     try:
         done = table.optimize.compact(chosen, target_size=2 * SMALL_BYTES, min_commit_interval=MERGE_SECONDS)
-    except CommitFailedError:
-        done = {"numFilesRemoved": 0}  # rows were deleted meanwhile; the next run looks again
+    except DeltaError:
+        if not is_overtaken(lake, name, before):
+            raise
+        # Rows were deleted meanwhile, perhaps with the files that had them; the next run looks again.
     lake.sync(name, before, days[0], days[-1])
     return int(done["numFilesRemoved"])
 
@@ -62,10 +69,13 @@ def erase(lake: Lake, condition: str) -> int:
     """Deletes the attempts that fulfil a condition in SQL, and before them the steps and approvals of their messages;
     then the files that had them.  Older versions are gone too.
     """
-    attempts = lake.version().table
+    query = f"select id, date, message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
+
+    def selected(attempts: DeltaTable) -> pa.Table:
+        return pa.table(QueryBuilder().register("attempts", attempts).execute(query))
+
     try:
-        query = f"select id, date, message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
-        gone = pa.table(QueryBuilder().register("attempts", attempts).execute(query))
+        gone = unless_overtaken(lake, "attempts", selected)
     except (DeltaError, pa.ArrowException) as error:
         message = f"The condition {condition!r} cannot be used: {plain(error)}"
         raise LakeError(message) from error
@@ -80,17 +90,32 @@ def erase_rows(lake: Lake, name: str, gone: pa.Table) -> int:
     if not lake.has(name):
         return 0
     same = " and ".join(f"kept.{column} = gone.{column}" for column in gone.column_names)
+
+    def deleted(table: DeltaTable) -> tuple[int, int]:
+        before = table.version()
+        merging = table.merge(gone, same, source_alias="gone", target_alias="kept").when_matched_delete()
+        return before, int(merging.execute()["num_target_rows_deleted"]) if gone.num_rows else 0
+
+    before, rows = unless_overtaken(lake, name, deleted)
+    lake.sync(name, before)
+    # Also where a killed run has left only the files.  Not in full: those without a commit may belong to a run.
+    lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    return rows
+
+
+def unless_overtaken(lake: Lake, name: str, work: Callable[[DeltaTable], Result]) -> Result:
+    """Works with a table, and once more if another process has committed meanwhile, or even deleted what was read."""
     for _ in range(ATTEMPTS_AT_A_COMMIT):
         table = lake.opened(name)
         before = table.version()
-        merging = table.merge(gone, same, source_alias="gone", target_alias="kept").when_matched_delete()
         try:
-            rows = int(merging.execute()["num_target_rows_deleted"]) if gone.num_rows else 0
-        except CommitFailedError:  # an export has come first
-            continue
-        lake.sync(name, before)
-        # Also where a killed run has left only the files.  Not in full: those without a commit may belong to a run.
-        lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
-        return rows
+            return work(table)
+        except (DeltaError, pa.ArrowException):
+            if not is_overtaken(lake, name, before):
+                raise
     message = f"Other processes have written {lake.root} all the time. Not all was erased: run it again."
     raise LakeConflict(message)
+
+
+def is_overtaken(lake: Lake, name: str, version: int) -> bool:
+    return lake.opened(name).version() > version

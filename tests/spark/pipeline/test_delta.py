@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -12,10 +13,10 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from django_pgqueue.spark.lake import Lake, LakeError, NotALake, OldLake, convert, read_lake
+from django_pgqueue.spark.lake import DataFile, Lake, LakeError, NotALake, OldLake, convert, read_lake, upkeep
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
 from django_pgqueue.spark.lake.upkeep import compact, erase
@@ -152,6 +153,36 @@ def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add:
     assert ids(spark, lake) == kept[1:]
     files = {path.name for path in lake.glob("attempts/date=*/**/*.parquet")}
     assert files == {file.path.split("/")[-1] for file in Lake.open(spark, lake).version().files()}
+
+
+def test_merges_and_erasures_go_on_when_another_erasure_has_deleted_their_files(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect()
+    for _ in range(5):
+        add(session, lake)
+    left = ids(spark, lake)
+
+    def erase_first(table: DeltaTable, *days: Any) -> list[DataFile]:
+        monkeypatch.undo()
+        assert erase(Lake.open(spark, lake), f"id = {left.pop(0)}") == 1
+        return files_of(table, *days)
+
+    monkeypatch.setattr(upkeep, "files_of", erase_first)
+    assert compact(Lake.open(spark, lake), most=1) == 0
+    for opening in (1, 2):  # of the query, and of the deletion
+        slow = Lake.open(spark, lake)
+        numbers = count(1)
+
+        def opened(name: str, number: int | None = None) -> DeltaTable:
+            table = Lake.opened(slow, name, number)  # noqa: B023
+            if next(numbers) == opening:  # noqa: B023
+                erase(Lake.open(spark, lake), f"id = {left.pop(0)}")
+            return table
+
+        monkeypatch.setattr(slow, "opened", opened)
+        assert erase(slow, f"id = {left.pop()}") == 1
+    assert ids(spark, lake) == left == []
 
 
 def test_a_condition_that_is_none_erases_nothing_and_is_told(
