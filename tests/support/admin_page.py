@@ -183,7 +183,8 @@ class Visitor:
 
     def press(self, page: Page, words: str) -> Page:
         """Press one of the buttons of a message's page."""
-        form = next(form for form in page.root.all("form") for b in form.all("button") if b.text == words)
+        button = next(button for button in page.root.all("button") if button.text == words)
+        form = page.root.one("form", id=button.attributes["form"])
         data = {field.attributes["name"]: field.attributes.get("value", "") for field in form.all("input")}
         return Page(self.client.post(form.attributes["action"], data, follow=True))
 

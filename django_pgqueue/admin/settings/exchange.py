@@ -62,7 +62,7 @@ class RouteForm(forms.Form):
         strip=False,
         max_length=MAX_BYTES,
         label=gettext_lazy("Routing key"),
-        widget=AdminTextInputWidget(attrs={"placeholder": "order.created"}),
+        widget=AdminTextInputWidget(attrs={"placeholder": "order.created", "form": "pgqueue-route"}),
     )
 
     def clean_routing_key(self) -> str:

@@ -100,7 +100,7 @@
     return found;
   }
 
-  const actions = (page) => [...page.querySelectorAll(".pgqueue-buttons [name=action]")].map((one) => one.value).join();
+  const actions = (page) => [...page.querySelectorAll(".pgqueue-buttons button")].map((one) => one.getAttribute("form")).join();
 
   // Somebody copies from it.
   function chosen(field) {

@@ -1,0 +1,55 @@
+"""A theme of the admin has pages of its own, with fewer blocks than Django's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from django_pgqueue.models import Exchange, Message
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, fail, send
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.admin_page import Visitor
+
+FORM = """{% block content %}
+<form method="post" id="{{ opts.model_name }}_form">{% csrf_token %}{% block form_top %}{% endblock %}</form>
+{% endblock %}"""
+LIST = """{% block content %}
+<form>{% block search %}{% endblock %}{% block result_list %}{% endblock %}</form>
+{% endblock %}"""
+
+
+@pytest.fixture
+def theme(tmp_path: Path, settings: Any) -> None:
+    """The blocks that the pages of django-unfold, django-grappelli, django-jazzmin and Django have in common."""
+    (tmp_path / "admin").mkdir()
+    (tmp_path / "admin" / "change_form.html").write_text(FORM)
+    (tmp_path / "admin" / "change_list.html").write_text(LIST)
+    settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
+
+
+@pytest.mark.usefixtures("theme")
+def test_every_theme_shows_buttons_downloads_and_the_test_of_a_routing_key(root: Visitor) -> None:
+    pk = send()
+    page = root.open(f"{MESSAGES}{pk}/change/")
+    assert page.buttons == ["Postpone…", "Cancel…"]
+    [form] = page.root.all("form", id="message_form")
+    assert form.all("form") == []
+    root.confirm(root.press(page, "Cancel…"))
+    assert not Message.objects.filter(pk=pk).exists()
+
+    send()
+    fail(claim()[0], ValueError("no"))
+    for address in (MESSAGES, ATTEMPTS):
+        text = root.open(address).root.text
+        assert "Times are in the time zone UTC." in text
+        assert ("Download: CSV · JSON" in text) == (address == ATTEMPTS), text
+
+    Exchange.objects.create(name="orders")
+    page = root.open("/admin/django_pgqueue/exchange/orders/change/", routing_key="a.b")
+    asked = [field.attributes for field in page.root.all("input") if field.attributes.get("form") == "pgqueue-route"]
+    assert [field.get("value") for field in asked] == ["a.b", "Show"]
+    assert "No binding matches" in page.root.text
