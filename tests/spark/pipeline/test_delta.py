@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
 from django_pgqueue.spark.lake import DataFile, Lake, LakeError, NotALake, OldLake, convert, read_lake, upkeep
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, WITHOUT_VALUES, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
 from django_pgqueue.spark.lake.upkeep import compact, erase
@@ -139,7 +140,16 @@ def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
             step()
 
 
-def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add: Add, connect: Connect) -> None:
+@pytest.mark.parametrize("settings", [WITHOUT_VALUES, {}], ids=["", "made before"])
+def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(  # noqa: PLR0917
+    spark: SparkSession,
+    lake: Path,
+    add: Add,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+) -> None:
+    monkeypatch.setattr("django_pgqueue.spark.lake.lake.WITHOUT_VALUES", settings)
     session = connect()
     for person in ("ann", "bob", "cem"):
         session.create({"to": f"{person}@example.org"}, queue="mail")
@@ -147,12 +157,26 @@ def test_the_rows_of_one_person_are_erased(spark: SparkSession, lake: Path, add:
         add(session, lake)
     compact(Lake.open(spark, lake), most=1)
     [*kept, last] = ids(spark, lake)
-    assert "example.org" not in "".join(path.read_text() for path in lake.rglob("_delta_log/*.json"))
+    assert ("example.org" in log_of(lake / "attempts")) is not bool(settings)
+    DeltaTable(lake / "attempts").create_checkpoint()
+    position = Lake.open(spark, lake).version().position
     assert erase(Lake.open(spark, lake), f"id = {last}") == 1
     assert erase(Lake.open(spark, lake), "id = (select min(id) from attempts)") == 1
     assert ids(spark, lake) == kept[1:]
     files = {path.name for path in lake.glob("attempts/date=*/**/*.parquet")}
     assert files == {file.path.split("/")[-1] for file in Lake.open(spark, lake).version().files()}
+    assert Lake.open(spark, lake).version().position == position
+    add(session, lake)
+    compact(Lake.open(spark, lake), most=1)
+    assert ids(spark, lake)[:-1] == kept[1:]
+    assert "example.org" not in log_of(lake / "attempts")
+
+
+def log_of(table: Path) -> str:
+    """All that the log says, in commits and checkpoints."""
+    log = table / "_delta_log"
+    checkpoints = [str(pq.read_table(path).to_pylist()) for path in log.glob("*.parquet")]
+    return "".join([*checkpoints, *(path.read_text() for path in log.glob("*.json"))])
 
 
 def test_merges_and_erasures_go_on_when_another_erasure_has_deleted_their_files(
