@@ -66,10 +66,11 @@ def first_line(error: Exception) -> str:
 
 def is_conflict(exception: BaseException) -> bool:
     """Whether a conflict with another transaction is the reason of ``exception``."""
-    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in _causes(exception))
+    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in causes(exception))
 
 
-def _causes(exception: BaseException | None) -> Iterator[BaseException]:
+def causes(exception: BaseException | None) -> Iterator[BaseException]:
+    """Yields ``exception``, what it was raised from, and what that was raised from."""
     seen: set[int] = set()
     while exception is not None and id(exception) not in seen:
         seen.add(id(exception))

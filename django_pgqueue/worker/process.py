@@ -328,6 +328,7 @@ class WorkerProcess:
 
     def _backed_off(self, seconds: float) -> None:
         self.recorder.pause(seconds, now=time.monotonic())
+        self.slots.connect_first.turn_on()
 
     # The end
 

@@ -20,6 +20,7 @@ from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.functions import sql_files as schema
 from example_project.development.embedded_postgres.binaries import Binaries
 from example_project.development.embedded_postgres.errors import EmbeddedPostgresError
+from tests.support.address import conninfo
 from tests.support.sessions import IDLE_SESSIONS, Session
 
 if TYPE_CHECKING:
@@ -193,3 +194,15 @@ def install(session: Session, release: str | None = None) -> None:
     for name in schema.install_order(release):
         session.rows(schema.load(name, release=release))
     session.rows("select pgqueue_attempt_maintain()")
+
+
+@contextmanager
+def refusing_connections(database: str) -> Iterator[None]:
+    """The sessions that are there go on."""
+    change = sql.SQL("alter database {} allow_connections {}")
+    with psycopg.connect(conninfo("postgres"), autocommit=True) as elsewhere:
+        elsewhere.execute(change.format(sql.Identifier(database), sql.Literal(False)))
+        try:
+            yield
+        finally:
+            elsewhere.execute(change.format(sql.Identifier(database), sql.Literal(True)))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
-from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import connection
 from django.test import TransactionTestCase
-from psycopg.sql import SQL, Identifier, Literal
 
 from django_pgqueue.compat import InvalidTask, task_finished
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.tasks import task
 from django_pgqueue.testing import drain
+from tests.support.databases import refusing_connections
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, holder, started, statuses
@@ -33,20 +30,6 @@ if TYPE_CHECKING:
 SHORT_LOCK = ("--lock-seconds", "1", "--threads", "1")
 WHOLE = ["x", "x, enqueued", "x, second"]
 """What ``write_and_hold`` leaves, with the job that it enqueues."""
-
-
-@contextmanager
-def refusing_connections(database: str) -> Iterator[None]:
-    """The sessions that are there go on."""
-    server = settings.DATABASES["default"]
-    address = {key: server[key.upper()] for key in ("user", "password", "host", "port") if server.get(key.upper())}
-    change = SQL("alter database {} allow_connections {}")
-    with psycopg.connect(dbname="postgres", autocommit=True, **address) as elsewhere:
-        elsewhere.execute(change.format(Identifier(database), Literal(False)))
-        try:
-            yield
-        finally:
-            elsewhere.execute(change.format(Identifier(database), Literal(True)))
 
 
 def groups() -> list[str]:

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 from django.db import connection, connections
 
+from django_pgqueue.worker.run import connect_first
+from tests.support.databases import refusing_connections
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
-from tests.support.watching import ended
+from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
-    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.consumers import Consume, Effects
     from tests.support.fixtures.workers import Session
 
 
@@ -41,3 +43,25 @@ def test_a_project_need_not_have_a_setting_that_django_has_no_default_for(
     monkeypatch.delitem(connections.settings["default"], "DISABLE_SERVER_SIDE_CURSORS", raising=False)
     consume(threads=1)
     assert ended(jobs.which_session.enqueue()).status == "SUCCESSFUL"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.write, jobs.write_async], ids=["sync", "async"])
+def test_jobs_behind_one_that_got_no_connection_wait_for_one(
+    consume: Consume,
+    effects: Effects,
+    task: AnyTask,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that is full, or restarts, does not take the whole queue with it."""
+    monkeypatch.setattr(connect_first, "PAUSES", (0.05, 0.05, None))
+    consume(threads=1)
+    with refusing_connections(connection.settings_dict["NAME"]):
+        first = ended(task.enqueue("first"))
+        behind = [task.enqueue(f"{number}") for number in range(20)]
+        wait_until(lambda: caplog.text.count("not begun id=") > 1, "the next ones were put back")
+    assert [statuses(first), first.errors[0].exception_class_path] == [["failed"], "django.db.utils.OperationalError"]
+    for result in behind:
+        assert set(statuses(ended(result))) <= {"deferred", "succeeded"}
+    assert sorted(effects()) == sorted(f"{number}" for number in range(20))

@@ -7,15 +7,13 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from django.db import DatabaseError, InterfaceError, InternalError, OperationalError, connections, transaction
+from django.db import DatabaseError, InterfaceError, InternalError, connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.backend import results
 from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, is_conflict
 from django_pgqueue.exceptions import AttemptLost, TaskCancelled
-from django_pgqueue.logs import in_a_line
-from django_pgqueue.tasks import retry
-from django_pgqueue.tasks.context import Deferral
+from django_pgqueue.worker.run.connect_first import connected
 from django_pgqueue.worker.run.isolation import first_line, sees_one_snapshot
 from django_pgqueue.worker.run.outcome import Committed, Outcome
 
@@ -23,10 +21,6 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.run.execution import Execution
 
 logger = logging.getLogger("django_pgqueue.worker")
-
-CONNECTION_PAUSES = (0.1, 0.3, 1.0, 2.0, None)
-MAX_UNCONNECTED_SECONDS = 60.0
-"""The longest wait before an atomic task is tried again, when its transaction got no connection."""
 
 
 def run_atomically(execution: Execution) -> Outcome:
@@ -55,7 +49,7 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
     connection = connections[database]
     completed = False
     try:
-        execution.message.kept = _sees_one_snapshot(execution, connection)
+        execution.message.kept = connected(execution, lambda: sees_one_snapshot(connection))
         with transaction.atomic(using=database):
             execution.session = connection.connection
             if execution.message.kept:
@@ -71,26 +65,6 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
         execution.message.kept = False
     execution.succeed(normal)
     return Committed()
-
-
-def _sees_one_snapshot(execution: Execution, connection: Any) -> bool:
-    """Whether the transaction will see one snapshot.  It looks for a connection for some seconds: a worker without one
-    must not hurry through its queue and put back one message after the other.
-    """
-    message = execution.message
-    for pause_seconds in CONNECTION_PAUSES:
-        try:
-            return sees_one_snapshot(connection)
-        except (OperationalError, InterfaceError) as error:
-            if pause_seconds is None or execution.is_over:
-                logger.warning(
-                    "not begun id=%s task=%s attempt=%s: its transaction got no connection: %s",
-                    message.id, in_a_line(message.task), message.attempt, first_line(error),
-                )  # fmt: skip
-                wait_seconds = retry.DEFAULT.seconds(attempt=message.attempt)
-                raise Deferral(min(wait_seconds, MAX_UNCONNECTED_SECONDS), None) from error
-        time.sleep(pause_seconds)
-    raise AssertionError
 
 
 def _keep(execution: Execution, connection: Any) -> None:

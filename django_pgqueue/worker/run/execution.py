@@ -31,7 +31,7 @@ from django_pgqueue.tasks.context import PgQueueContext
 from django_pgqueue.tasks.expires import require_unexpired
 from django_pgqueue.values import content, redaction, times
 from django_pgqueue.values.error import stand_in
-from django_pgqueue.worker.run import atomic, task_signals
+from django_pgqueue.worker.run import atomic, connect_first, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
 from django_pgqueue.worker.run.failure import is_a, outcome_of
 from django_pgqueue.worker.run.outcome import (
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.models.tables import Attempt
     from django_pgqueue.tasks.context import Reports
+    from django_pgqueue.worker.run.connect_first import ConnectFirst
     from django_pgqueue.worker.run.shared_thread import Waits
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -82,6 +83,7 @@ class Execution:
         "backend",
         "blocks",
         "clock",
+        "connect_first",
         "earlier",
         "errors",
         "finished_at",
@@ -100,12 +102,20 @@ class Execution:
     )
 
     def __init__(
-        self, message: Received, *, backend: PgQueueBackend, clock: Callable[[], dt.datetime], reports: Reports
+        self,
+        message: Received,
+        *,
+        backend: PgQueueBackend,
+        clock: Callable[[], dt.datetime],
+        reports: Reports,
+        connect_first: ConnectFirst | None = None,
     ) -> None:
+        """``connect_first``: that of the worker's process."""
         self.message = message
         self.backend = backend
         self.clock = clock
         self.reports = reports
+        self.connect_first = connect_first
         self.started_at = self.finished_at = clock()
         self.task: Any = None
         self.args: list[Any] | None = None
@@ -150,6 +160,8 @@ class Execution:
                 raise
             if self.steps is not None and is_a(exception, Suspension):
                 self.steps.tell_unasked()
+            if self.connect_first is not None:
+                self.connect_first.learn(self, exception)
             outcome = outcome_of(self, exception)
             self.send_finished(outcome)
             return self.ended(outcome, exception)
@@ -171,6 +183,8 @@ class Execution:
                 raise
             if is_a(exception, Suspension):
                 await self.atell_unasked()
+            if self.connect_first is not None:
+                await self.connect_first.alearn(self, exception)
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)
             return self.ended(outcome, exception)
@@ -220,6 +234,8 @@ class Execution:
             return Failed(Error.of(TOO_LATE))
         if getattr(self.task, "atomic", False):
             return atomic.run_atomically(self)
+        if self.connect_first is not None and self.connect_first.is_on:
+            connect_first.connect(self)
         value = self.call()
         if self.steps is not None:
             self.steps.tell_unasked()
@@ -228,6 +244,8 @@ class Execution:
     async def aattempt(self) -> Outcome:
         if self.is_over:
             return Failed(Error.of(TOO_LATE))
+        if self.connect_first is not None and self.connect_first.is_on:
+            await connect_first.aconnect(self)
         value = await self.acall()
         await self.atell_unasked()
         return self._succeeded(value)

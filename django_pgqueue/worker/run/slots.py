@@ -11,6 +11,7 @@ from django_pgqueue import traces
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks import registry
 from django_pgqueue.worker.run.aside import AsideThreads
+from django_pgqueue.worker.run.connect_first import ConnectFirst
 from django_pgqueue.worker.run.connections import clean_sessions
 from django_pgqueue.worker.run.event_loop import EventLoop
 from django_pgqueue.worker.run.execution import Execution
@@ -64,6 +65,7 @@ class Slots:
         self.refill_below = 0
         self.reconnects = 0
         """How often the database has come back: tasks get no connections from before."""
+        self.connect_first = ConnectFirst()
         self.aside = AsideThreads(wakeup)
         self.threads = Threads(self)
         self.shared = shared_thread()
@@ -122,7 +124,9 @@ class Slots:
             loop.cancel(ids)
 
     def execution(self, message: Received) -> Execution:
-        return self._execution(message, backend=self.backend, clock=self.clock, reports=self.reports)
+        return self._execution(
+            message, backend=self.backend, clock=self.clock, reports=self.reports, connect_first=self.connect_first
+        )
 
     def ended(self, end: EndedAttempt) -> None:
         """Called by the slots."""

@@ -1,0 +1,117 @@
+"""Jobs begin with a connection, for a while after others of their process got none.
+
+A server that is full, or away, refuses a connection within a millisecond.  A worker that goes on with the next job, and
+the next, has failed its whole queue before anybody has seen the first error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from asgiref.sync import sync_to_async
+from django.db import InterfaceError, OperationalError, connections
+
+from django_pgqueue.consumer.errors import causes
+from django_pgqueue.logs import in_a_line
+from django_pgqueue.tasks import retry
+from django_pgqueue.tasks.context import Deferral
+from django_pgqueue.worker.run.isolation import first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from django_pgqueue.worker.run.execution import Execution
+
+T = TypeVar("T")
+
+logger = logging.getLogger("django_pgqueue.worker")
+
+SECONDS = 60.0
+PAUSES = (0.1, 0.3, 1.0, 2.0, None)
+MAX_UNCONNECTED_SECONDS = 60.0
+"""The longest wait before a job is tried again that got no connection."""
+OF_CONNECTIONS = (OperationalError, InterfaceError)
+
+
+class ConnectFirst:
+    """Whether the jobs of a process do.  Its slots, and its own thread, tell of lost connections."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until = 0.0
+
+    @property
+    def is_on(self) -> bool:
+        return time.monotonic() < self._until
+
+    def turn_on(self) -> None:
+        self._until = time.monotonic() + SECONDS
+
+    def learn(self, execution: Execution, exception: BaseException) -> None:
+        """Called where the task ran, with the reason of its failure."""
+        if is_of_a_connection(exception) and not _is_connected(execution.backend.settings.database):
+            self.turn_on()
+
+    async def alearn(self, execution: Execution, exception: BaseException) -> None:
+        if is_of_a_connection(exception):
+            await sync_to_async(self.learn)(execution, exception)
+
+
+def is_of_a_connection(exception: BaseException) -> bool:
+    return any(issubclass(type(cause), OF_CONNECTIONS) for cause in causes(exception))
+
+
+def _is_connected(database: str) -> bool:
+    session: Any = connections[database].connection
+    return session is not None and not session.closed
+
+
+def connect(execution: Execution) -> None:
+    connected(execution, partial(_connect, execution.backend.settings.database))
+
+
+async def aconnect(execution: Execution) -> None:
+    ask = sync_to_async(partial(_connect, execution.backend.settings.database))
+    for pause_seconds in PAUSES:
+        try:
+            return await ask()
+        except OF_CONNECTIONS as error:
+            if pause_seconds is None or execution.is_over:
+                raise _not_begun(execution, error) from error
+        await asyncio.sleep(pause_seconds)
+    raise AssertionError
+
+
+def _connect(database: str) -> None:
+    connection = connections[database]
+    if connection.connection is not None and not connection.in_atomic_block and not connection.is_usable():
+        connection.close()
+    connection.ensure_connection()
+
+
+def connected(execution: Execution, ask: Callable[[], T]) -> T:
+    """Returns what ``ask`` does.  It looks for a connection for some seconds: a worker without one must not hurry
+    through its queue and put back one message after the other.
+    """
+    for pause_seconds in PAUSES:
+        try:
+            return ask()
+        except OF_CONNECTIONS as error:
+            if pause_seconds is None or execution.is_over:
+                raise _not_begun(execution, error) from error
+        time.sleep(pause_seconds)
+    raise AssertionError
+
+
+def _not_begun(execution: Execution, error: Exception) -> Deferral:
+    message = execution.message
+    logger.warning(
+        "not begun id=%s task=%s attempt=%s: it got no connection: %s",
+        message.id, in_a_line(message.task), message.attempt, first_line(error),
+    )  # fmt: skip
+    return Deferral(min(retry.DEFAULT.seconds(attempt=message.attempt), MAX_UNCONNECTED_SECONDS), None)
