@@ -1,4 +1,4 @@
-"""Finds what keeps dead rows from being removed in the whole database: every queue in PostgreSQL suffers from it."""
+"""Finds what keeps dead rows of the database from being removed: every queue in PostgreSQL suffers from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.monitoring.overview.formatting import span
-from django_pgqueue.monitoring.overview.long_transactions import OLD
+from django_pgqueue.monitoring.overview.long_transactions import BEGAN, HOLDS, OLD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,9 @@ FAR_XIDS = 1_000_000
 OLD_TRANSACTION = Kind(
     "old-transaction",
     Severity.WARNING,
-    "Until this transaction ends, vacuum cannot remove rows that were deleted after its start, and every queue in the "
-    "database becomes slower. End the transaction if no user needs it, and find out why it stays open.",
+    "Until this transaction ends, vacuum cannot remove rows that were deleted after its start, and the queue becomes "
+    "slower. One that has written holds back the vacuum of all databases. End the transaction if no user needs it, and "
+    "find out why it stays open.",
 )
 PREPARED_TRANSACTION = Kind(
     "prepared-transaction",
@@ -50,23 +51,24 @@ LIMITED_SIGHT = Kind(
     "The doctor cannot see the transactions and queries of other users: grant its role the right to read statistics.",
 )
 
-SESSIONS = """
+SESSIONS = f"""
 select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename::text, coalesce(a.state, '-'),
-       extract(epoch from clock_timestamp() - a.xact_start)::float8,
-       extract(epoch from clock_timestamp() - coalesce(a.query_start, a.xact_start))::float8,
-       left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 100)
+       extract(epoch from clock_timestamp() - {BEGAN})::float8,
+       extract(epoch from clock_timestamp() - coalesce(a.query_start, {BEGAN}))::float8,
+       left(regexp_replace(a.query, '[[:space:]]+', ' ', 'g'), 100),
+       case when a.datname <> current_database() then a.datname::text end
 from pg_stat_activity a
-where (a.backend_xmin is not null or a.backend_xid is not null) and a.pid <> pg_backend_pid()
-  and a.datname = current_database() and a.backend_type not in ('autovacuum worker', 'walsender')
-  and a.xact_start < clock_timestamp() - %(old)s
-order by a.xact_start
+where {HOLDS}
+  and {BEGAN} < clock_timestamp() - %(old)s
+order by {BEGAN}
 limit %(most)s
-"""
+"""  # noqa: S608 -- a constant
 
 PREPARED = """
-select p.gid, p.owner::text, extract(epoch from clock_timestamp() - p.prepared)::float8
+select p.gid, p.owner::text, extract(epoch from clock_timestamp() - p.prepared)::float8,
+       case when p.database <> current_database() then p.database::text end
 from pg_prepared_xacts p
-where p.database = current_database() and p.prepared < clock_timestamp() - %(old)s
+where p.prepared < clock_timestamp() - %(old)s
 order by p.prepared
 limit %(most)s
 """
@@ -84,13 +86,15 @@ select r.pid, coalesce(nullif(r.application_name, ''), 'without a name'), coales
        age(r.backend_xmin)
 from pg_stat_replication r
 where r.backend_xmin is not null and age(r.backend_xmin) >= %(far)s
+  and not exists (select from pg_stat_activity a where a.pid = r.pid and a.datname is not null)
 order by age(r.backend_xmin) desc
 limit %(most)s
 """
 
 
 def transactions(patient: Subject) -> Iterator[Finding]:
-    for pid, application, user, state, age, query_age, query in patient.rows(SESSIONS, {"old": OLD, "most": MOST}):
+    found = patient.rows(SESSIONS, {"old": OLD, "most": MOST})
+    for pid, application, user, state, age, query_age, query, database in found:
         open_for = dt.timedelta(seconds=age)
         doing = (
             f"its last query began {_words(query_age)} ago: {query}"
@@ -98,15 +102,15 @@ def transactions(patient: Subject) -> Iterator[Finding]:
             else "its query is not visible to this role"
         )
         yield OLD_TRANSACTION.found(
-            f"The transaction of session {pid} ({application}, user {user}, {state}) has been open for "
-            f"{span(open_for)}; "
-            f"{doing}",
+            f"The transaction of session {pid}{_of(database)} ({application}, user {user}, {state}) has been open for "
+            f"{span(open_for)}; {doing}",
             f"select pg_terminate_backend({pid});",
             severity=Severity.ERROR if open_for >= VERY_OLD else None,
             pid=pid,
             application=application,
             user=user,
             state=state,
+            database=database,
             open_seconds=age,
             query_seconds=query_age,
             query=query,
@@ -114,12 +118,13 @@ def transactions(patient: Subject) -> Iterator[Finding]:
 
 
 def prepared_transactions(patient: Subject) -> Iterator[Finding]:
-    for gid, owner, age in patient.rows(PREPARED, {"old": OLD, "most": MOST}):
+    for gid, owner, age, database in patient.rows(PREPARED, {"old": OLD, "most": MOST}):
         yield PREPARED_TRANSACTION.found(
-            f"The prepared transaction {gid} of user {owner} has waited for its end for {_words(age)}.",
-            f"rollback prepared {quoted(gid)};",
+            f"The prepared transaction {gid}{_of(database)} of user {owner} has waited for its end for {_words(age)}.",
+            f"rollback prepared {quoted(gid)};" + (f"  -- in the database {database}" if database else ""),
             gid=gid,
             user=owner,
+            database=database,
             open_seconds=age,
         )
 
@@ -155,6 +160,10 @@ def sight(patient: Subject) -> Iterator[Finding]:
         yield LIMITED_SIGHT.found(
             f"The user {user} is not a member of pg_read_all_stats.", f"grant pg_read_all_stats to {user};", user=user
         )
+
+
+def _of(database: str | None) -> str:
+    return "" if database is None else f" of database {database}"
 
 
 def _words(seconds: float) -> str:

@@ -10,20 +10,32 @@ from django_pgqueue.monitoring.overview import queries
 OLD = dt.timedelta(minutes=5)
 NAMED = 5
 
-PINNED = """
-select 'session ' || a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename,
-       extract(epoch from clock_timestamp() - a.xact_start)
+# Vacuum looks at the snapshots of its own database.  But each of these reaches back to the oldest transaction of all
+# databases that has written, so in a database that is never idle such a transaction counts as well.  Vacuum passes over
+# vacuums, and over what decodes changes; not over a subscriber's first copy of a table, whose ``xact_start`` is null.
+HOLDS = """(a.backend_xid is not null or a.backend_xmin is not null and a.datname = current_database())
+  and a.pid <> pg_backend_pid() and a.backend_type <> 'autovacuum worker'
+  and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
+  and not exists (select from pg_stat_replication r where r.pid = a.pid and r.state <> 'startup')"""
+"""Whether a row ``a`` of ``pg_stat_activity`` can keep dead rows of this database."""
+BEGAN = "coalesce(a.xact_start, a.state_change)"
+
+PINNED = f"""
+select 'session ' || a.pid || case when a.datname <> current_database() then ' of database ' || a.datname else '' end,
+       coalesce(nullif(a.application_name, ''), 'without a name'), a.usename,
+       extract(epoch from clock_timestamp() - {BEGAN})
 from pg_stat_activity a
-where (a.backend_xmin is not null or a.backend_xid is not null) and a.pid <> pg_backend_pid()
-  and a.datname = current_database() and a.backend_type <> 'autovacuum worker'
-  and a.xact_start < clock_timestamp() - %(old)s
+where {HOLDS}
+  and {BEGAN} < clock_timestamp() - %(old)s
 union all
-select 'prepared transaction ' || p.gid, 'prepared', p.owner, extract(epoch from clock_timestamp() - p.prepared)
+select 'prepared transaction ' || p.gid
+           || case when p.database <> current_database() then ' of database ' || p.database else '' end,
+       'prepared', p.owner, extract(epoch from clock_timestamp() - p.prepared)
 from pg_prepared_xacts p
-where p.database = current_database() and p.prepared < clock_timestamp() - %(old)s
+where p.prepared < clock_timestamp() - %(old)s
 order by 4 desc
 limit %(named)s
-"""
+"""  # noqa: S608 -- a constant
 
 
 class Pinned(NamedTuple):

@@ -10,7 +10,7 @@ import struct
 import subprocess
 import tempfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ import pytest
 from django.db import connection, connections
 from django.db.backends.base import base
 from psycopg import pq
+from psycopg.errors import QueryCanceled
 
 from django_pgqueue import functions
 from django_pgqueue.checks import check_pins
@@ -100,6 +101,63 @@ def test_old_transaction(find: Find, another: Another, monkeypatch: pytest.Monke
     wait_until(lambda: not find("old-transaction", snapshots.transactions, pid=pid), "the command ends it")
 
 
+def test_a_transaction_of_another_database_is_old_when_it_has_written(
+    find: Find, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
+    other = another(dbname="postgres", application_name="another shop")
+    other.execute("begin isolation level repeatable read")
+    other.execute("select 1")
+    pid = other.info.backend_pid
+    assert find("old-transaction", snapshots.transactions, pid=pid) == []
+    other.execute("select pg_current_xact_id()")
+    found = find.only("old-transaction", snapshots.transactions, pid=pid)
+    assert f"session {pid} of database postgres (another shop, user " in found.found
+
+    # What the finding says: a snapshot that begins now reaches back to that transaction, and vacuum keeps its rows.
+    [[oldest]] = other.execute("select pg_current_xact_id()::xid").fetchall()
+    young = another()
+    young.execute("begin isolation level repeatable read")
+    young.execute("select 1 from pg_class limit 1")
+    assert sql(f"select backend_xmin from pg_stat_activity where pid = {young.info.backend_pid}") == [(oldest,)]
+
+
+def test_a_subscribers_copy_of_a_table_is_an_old_transaction(
+    find: Find, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
+    monkeypatch.setattr(snapshots, "FAR_XIDS", -1)
+    copy = another(replication="database")  # begins with a snapshot, as the walsender of a logical replication does
+    copy.execute(b"begin isolation level repeatable read")
+    copy.execute(b"select 1 from pg_class limit 1")
+    find.only("old-transaction", snapshots.transactions, pid=copy.info.backend_pid)
+    assert find("standby-feedback", snapshots.standbys) == []
+
+
+def test_a_vacuum_is_no_old_transaction(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
+    session = another()
+    pid = session.info.backend_pid
+    sql("create table slow as select i from generate_series(1, 20_000) i")
+    session.execute("set vacuum_cost_delay = 100")
+    session.execute("set vacuum_cost_limit = 1")
+    thread = threading.Thread(target=vacuum, args=(session,))
+    thread.start()
+    try:
+        wait_until(lambda: sql(f"select 1 from pg_stat_progress_vacuum where pid = {pid}"), "it vacuums")
+        assert sql(f"select backend_xmin is not null from pg_stat_activity where pid = {pid}") == [(True,)]
+        assert find("old-transaction", snapshots.transactions, pid=pid) == []
+    finally:
+        session.cancel()
+        thread.join()
+        sql("drop table slow")
+
+
+def vacuum(session: psycopg.Connection[Any]) -> None:
+    with suppress(QueryCanceled):
+        session.execute("vacuum slow")
+
+
 def test_prepared_transaction(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
     if sql("show max_prepared_transactions") == [("0",)]:
         pytest.skip("the server has max_prepared_transactions = 0: there are no prepared transactions")
@@ -112,6 +170,14 @@ def test_prepared_transaction(find: Find, another: Another, monkeypatch: pytest.
     assert found.command == "rollback prepared 'it''s forgotten';"
     session.execute(found.command)
     assert find("prepared-transaction", snapshots.prepared_transactions) == []
+    other = another(dbname="postgres")
+    other.execute("begin")
+    other.execute("select pg_current_xact_id()")
+    other.execute("prepare transaction 'there'")
+    found = find.only("prepared-transaction", snapshots.prepared_transactions, gid="there")
+    assert "there of database postgres of user" in found.found
+    assert found.command == "rollback prepared 'there';  -- in the database postgres"
+    other.execute(found.command)
 
 
 class Standby:
