@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psycopg
 from django.db import Error, OperationalError, connections
 
 from django_pgqueue.exceptions import OutdatedQueue
@@ -136,7 +137,7 @@ def looked(check: Check, patient: Subject) -> list[Finding]:
             connections[patient.using].close()
             raise
         return [could_not_look(check, error)]
-    except OutdatedQueue as error:
+    except (OutdatedQueue, psycopg.Error) as error:  # the latter of a connection besides Django's
         return [could_not_look(check, error)]
 
 

@@ -48,6 +48,7 @@ from django_pgqueue.monitoring.overview import host, limits
 from django_pgqueue.worker.upkeep import bloat
 from example_project.development.embedded_postgres.postmaster import free_port
 from tests.support.address import conninfo
+from tests.support.databases import refusing_connections
 from tests.support.fixtures.admin import claim, complete, fail, send, sign_in, sql
 from tests.support.pooler import Pooler
 from tests.support.waiting import wait_until
@@ -1045,6 +1046,14 @@ def test_transaction_pooler(through: Callable[..., Subject], settings: Settings,
 
 def test_a_direct_connection_is_no_pooler(find: Find) -> None:
     assert find("transaction-pooler", pooler.mode) == []
+
+
+def test_the_other_checks_look_where_no_connection_is_left(transactional_db: None) -> None:
+    """The doctor has one, and the check of poolers opens two more."""
+    connection.ensure_connection()
+    with refusing_connections(connection.settings_dict["NAME"]):
+        found = [finding for finding in examine(Subject("default")) if finding.name == "could-not-look"]
+    assert "Pooler: connection failed" in only(found).found
 
 
 @pytest.fixture
