@@ -14,7 +14,7 @@ import sys
 
 from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments, missing
 from django_pgqueue.spark.errors import SparkQueueError
-from django_pgqueue.spark.progress import shown
+from django_pgqueue.spark.progress import Lines
 
 LAKE = "PGQUEUE_LAKE"
 
@@ -41,10 +41,10 @@ def main(arguments: list[str]) -> int:
     try:
         from django_pgqueue.spark import session, steps  # noqa: PLC0415 -- help and wrong arguments need no Spark
 
-        with shown() as progress:
-            progress.step("starting Spark")
-            spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
-            steps.run(spark, asked, options={}, say=say, progress=progress)
+        progress = Lines(sys.stderr)
+        progress.step("starting Spark")
+        spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
+        steps.run(spark, asked, options={}, say=say, progress=progress)
     except SparkQueueError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

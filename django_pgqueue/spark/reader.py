@@ -32,15 +32,10 @@ class PgQueueReader(DataSourceReader):
         self.mask_key_id = mask.key_id(mask.key(options)) if options.mask else None
 
     def partitions(self) -> list[Slice]:
+        if self.options.table != "attempts":
+            return self.planned([slices.WHOLE])  # small; and one statement sees one moment
         with database.connect(database.reading(self.options)) as connection:
-            match self.options.table:
-                case "attempts":
-                    return self._of_attempts(connection)
-                case "messages":
-                    wanted = min(self.options.num_partitions or 1, self.options.max_connections)
-                    return self.planned(slices.of_messages(connection, wanted))
-                case _:  # small, and without an id to cut by
-                    return self.planned([slices.WHOLE])
+            return self._of_attempts(connection)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from django_pgqueue.spark import fetch  # noqa: PLC0415 -- planning does not need it

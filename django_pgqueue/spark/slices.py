@@ -84,15 +84,6 @@ class Cut:
     id: int
 
 
-def of_messages(connection: psycopg.Connection, wanted: int) -> list[Part]:
-    """Cuts by id.  One statement sees one moment, so there is only one part by default."""
-    first, last = connection.execute("select min(id), max(id) from pgqueue_message").fetchone() or (None, None)
-    if first is None or wanted == 1:
-        return [WHOLE]
-    cuts = sorted({first + (last - first + 1) * part // wanted for part in range(1, wanted)})
-    return [(between("id", low, high),) for low, high in pairwise([None, *cuts, None])]
-
-
 def of_transactions(connection: psycopg.Connection, first: int, end: int, *, at_most: int) -> list[Part] | None:
     """Cuts the rows of some transactions by remainder: each task scans all of them.  None: they are too many."""
     limit = ROWS_A_TASK * at_most

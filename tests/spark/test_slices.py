@@ -31,10 +31,10 @@ def history(session: Session) -> Session:
     return session
 
 
-def ids(session: Session, ranges: Any, table: str = "pgqueue_attempt") -> list[int]:
+def ids(session: Session, ranges: Any) -> list[int]:
     found: list[int] = []
     for condition in ranges:
-        found += session.column(f"select id from {table} where {condition.as_string(None)}")
+        found += session.column(f"select id from pgqueue_attempt where {condition.as_string(None)}")
     return found
 
 
@@ -74,16 +74,7 @@ def test_days_that_a_filter_leaves_out_do_not_count(history: Session, monkeypatc
     assert flat(found) == sorted(history.column("select id from pgqueue_attempt"))
 
 
-def test_slices_of_messages_are_all_messages(session: Session) -> None:
-    made = session.create_batch(100)
-    for wanted in (1, 2, 7):
-        parts = slices.of_messages(session.connection, wanted)
-        assert flat(ids(session, ranges, "pgqueue_message") for ranges in parts) == made
-        assert len(parts) == wanted
-
-
 def test_an_empty_queue_is_one_slice(session: Session) -> None:
-    assert slices.of_messages(session.connection, 4) == [slices.WHOLE]
     assert len(slices.of_days(session.connection, at_most=4, exactly=4)) <= 4
 
 

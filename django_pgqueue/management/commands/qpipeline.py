@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -18,7 +17,7 @@ from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.distribution import install_command
 from django_pgqueue.spark import arguments
 from django_pgqueue.spark.errors import SparkQueueError
-from django_pgqueue.spark.progress import Progress, shown
+from django_pgqueue.spark.progress import Lines, Progress
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -49,14 +48,11 @@ class Command(BaseCommand):
         if asked.step == "export" and asked.keep_days is None:
             asked.keep_days = backend.settings.history_days
         publish(backend.settings.database)
-        showing = shown(options["stderr"] or sys.stderr) if options["verbosity"] else nullcontext(Progress())
+        progress = Lines(options["stderr"] or sys.stderr) if options["verbosity"] else Progress()
         try:
-            with showing as progress:
-                progress.step("starting Spark")
-                spark = session.start_here(
-                    f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf)
-                )
-                steps.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
+            progress.step("starting Spark")
+            spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
+            steps.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
             raise CommandError(str(error), returncode=error.exit_code) from error
         except KeyboardInterrupt as error:

@@ -5,7 +5,7 @@ PostgreSQL's driver returns Arrow batches, so the rows bypass Spark, and the exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.lake.data_files import Counted, seen
@@ -13,8 +13,6 @@ from django_pgqueue.spark.lake.open_files import OpenFiles, Written
 from django_pgqueue.spark.lake.schema import DAY_OF
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_pgqueue.spark.lake.lake import Lake
     from django_pgqueue.spark.lake.place import Place
     from django_pgqueue.spark.reader import PgQueueReader
@@ -24,22 +22,15 @@ if TYPE_CHECKING:
 def fill(lake: Lake, reader: PgQueueReader) -> list[Counted]:
     """Writes the rows of a reader into the folder of its table.  No reader sees the files before a commit."""
     table = reader.options.table
-    task = Task(reader=reader, place=lake.place / table)
-    parts = reader.partitions()
+    parts, task = reader.partitions(), partial(written, reader, lake.place / table)
     # Only the files that tasks return count: those of a killed task, or of one that ran twice, are deleted later.
-    written = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
-    return [seen(lake, table, file) for file in written]
+    files = lake.spark.sparkContext.parallelize(parts, max(1, len(parts))).flatMap(task).collect()
+    return [seen(lake, table, file) for file in files]
 
 
-@dataclass(kw_only=True)
-class Task:
-    """Task that an executor calls with a part of the history."""
-
-    reader: PgQueueReader
-    place: Place
-
-    def __call__(self, part: Slice) -> Iterator[Written]:
-        files = OpenFiles(place=self.place, time=DAY_OF[self.reader.options.table])
-        for batch in self.reader.read(part):
-            files.add(batch)
-        yield from files.close()
+def written(reader: PgQueueReader, place: Place, part: Slice) -> list[Written]:
+    """Task of an executor, for a part of the history."""
+    files = OpenFiles(place=place, time=DAY_OF[reader.options.table])
+    for batch in reader.read(part):
+        files.add(batch)
+    return files.close()
