@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from django_pgqueue.spark.lake.errors import LakeError, NotShared
+from django_pgqueue.spark.lake.errors import NotShared
 from django_pgqueue.spark.lake.lake import DataFile
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.lake.lake import Lake
     from django_pgqueue.spark.lake.open_files import Written
-
-DATED = re.compile(r"(?:.*/)?date=([0-9-]+)/")
 
 
 class Counted(NamedTuple):
@@ -48,15 +45,11 @@ def seen(lake: Lake, table: str, written: Written) -> Counted:
 
 def file_at(files: FileSystem, path: str) -> DataFile:
     """Describes a file by its footer, which the driver reads itself."""
-    match = DATED.match(path)
-    if match is None:
-        message = f"{path} is not in a folder for the rows of a day."
-        raise LakeError(message)
     with files.open_input_file(path) as file:
         footer, size = pq.read_metadata(file), file.size()
     return DataFile(
         path=path,
-        date=dt.date.fromisoformat(match.group(1)),
+        date=dt.date.fromisoformat(path.partition("/")[0].removeprefix("date=")),
         rows=int(footer.num_rows),
         bytes=int(size),
     )
