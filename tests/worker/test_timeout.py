@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import urllib.parse
 from functools import partial
@@ -13,7 +14,8 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.compat import InvalidTask, TaskResultStatus, task_backends
 from django_pgqueue.exceptions import TaskTimeout
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import registry, task
+from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
@@ -52,6 +54,20 @@ def succeeded_at_last(result: AnyTaskResult) -> bool:
     assert set(before) == {"retried"}
     assert {error.exception_class for error in result.errors} == {TaskTimeout}
     return last == "succeeded" and result.return_value == len(before) + 1
+
+
+@pytest.mark.django_db
+def test_a_timeout_that_a_deploy_adds_holds_for_messages_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = dataclasses.replace(slow.stay_async_at_first, timeout=None, max_attempts=1)
+    monkeypatch.setattr(slow, "stay_async_at_first", patient)
+    result = patient.enqueue()
+    monkeypatch.setattr(slow, "stay_async_at_first", dataclasses.replace(patient, timeout=0.01, max_attempts=5))
+    registry.forget()
+    [done] = drain()
+    monkeypatch.undo()
+    registry.forget()
+    assert done.id == result.id
+    assert (done.status, done.errors[0].exception_class) == (TaskResultStatus.FAILED, TaskTimeout)
 
 
 class TestAsync:

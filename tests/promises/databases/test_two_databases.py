@@ -14,7 +14,7 @@ from django.db import connections, transaction
 from django_pgqueue import control
 from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
-from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.models import Attempt, Event, Message, Worker
 from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
 from tests.support.site import shelf, slow
 from tests.support.site.shelf import note, post, steps_in_a_block_of_the_other
@@ -86,6 +86,14 @@ def test_control_uses_the_database_of_the_queue() -> None:
     assert not control.resume("default", database="default")
     assert control.resume("default")
     assert len(drain()) == 1
+
+
+def test_an_event_of_a_task_is_emitted_in_the_default_database_unless_it_names_another() -> None:
+    shelf.announce.using(backend="here").enqueue("paid:7")
+    drain(backend="here")
+    assert [list(Event.objects.using(one).values_list("name", flat=True)) for one in ("jobs", "default")] == [
+        ["paid:7"], ["paid:7, here"],
+    ]  # fmt: skip
 
 
 def test_a_job_writes_in_the_project_s_database() -> None:

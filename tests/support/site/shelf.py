@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.auth.models import Group
 from django.db import transaction
 
+from django_pgqueue.durable import emit
 from django_pgqueue.tasks import task
 
 if TYPE_CHECKING:
@@ -57,3 +58,9 @@ def fail_three_times() -> None:
 def steps_in_a_block_of_the_other(context: DurableContext) -> None:
     with transaction.atomic(using="default"):
         context.step("add", add_group.func, "of a step")
+
+
+@task
+def announce(name: str) -> None:
+    emit(name)
+    emit(f"{name}, here", database="default")
