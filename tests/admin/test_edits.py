@@ -134,12 +134,24 @@ def test_a_list_that_took_too_long_still_leads_to_everything_that_matches_its_fi
     assert answers[1].url == f"{MESSAGES}?queue=bulk&q=send"  # type: ignore[attr-defined]
     page = Page(answers[0])
     assert page.ids == []
-    assert "was cancelled, so the list shows no rows. Its filters are still set" in page.notes[0]
+    assert "was cancelled. The list shows no rows. Its filters are still set" in page.notes[0]
     assert not page.root.all(id="pgqueue-live"), "nor does it ask again by itself"
     [link] = [one for one in page.root.all("a") if one.text == "Everything that matches…"]
     asked = root.open(link.attributes["href"]).root.text
     assert "queue bulk" in asked
     assert "task contains send" in asked
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_list_that_postgresql_refuses_keeps_its_filters(root: Visitor) -> None:
+    send(queue="bulk")
+    page = Page(root.client.get(MESSAGES, {"queue": "bulk", "task": "a\x00"}))
+    assert page.ids == []
+    assert page.notes[0].startswith("PostgreSQL cannot run this search: ")
+    assert "The list shows no rows. Its filters are still set" in page.notes[0]
+    assert page.chosen("queue") == ["bulk"]
+    answer = root.client.get(MESSAGES, {"queue": "bulk", "task": "a\x00", "download": "csv"})
+    assert answer.url == f"{MESSAGES}?queue=bulk&task=a%00"  # type: ignore[attr-defined]
 
 
 class TestPage:

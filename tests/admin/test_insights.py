@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.admin.dashboards import insights
+from django_pgqueue.admin.dashboards.report_series import Figures
 from django_pgqueue.models import ReportError, ReportHour, ReportQueue
+from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.values.histogram import bucket
 from tests.support.fixtures.admin import roll_up, sql
 
@@ -207,3 +210,19 @@ def test_a_row_that_another_program_has_written_breaks_no_page(root: Visitor) ->
         sql("update pgqueue_report_hour set wait_ms = %s, run_ms = %s where id = %s", figure, figure, broken.pk)
         sql("update pgqueue_report_queue set running = %s", figure)
         root.open(INSIGHTS)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_period_that_takes_too_long_is_tried_once(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    hour()
+
+    def slow(chosen: Any, *of: Any) -> Figures:
+        return Figures(chosen.extra(where=["pg_sleep(600) is not null"]), *of)
+
+    monkeypatch.setattr(insights, "Figures", slow)
+    monkeypatch.setitem(limits.BOUNDS, "statement_timeout", "300ms")
+    page = root.open(INSIGHTS, queue="mail")
+    assert "was cancelled. The list shows no rows. Its filters are still set" in page.notes[0]
+    assert "Nothing has ended in these hours" not in page.root.text
+    assert page.chosen("queue") == ["mail"]
+    assert not page.said

@@ -40,7 +40,7 @@ class InsightsChangeList(CappedChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         found = super().get_queryset(request, exclude_parameters)
         self.rolled = self._chosen_rollups(request)
-        if any(name.startswith("hour__range") for name in self.params):
+        if self.is_without_rows or any(name.startswith("hour__range") for name in self.params):
             return found
         ends = [each.aggregate(newest=Max("hour"))["newest"] for each in (found, self.rolled)]
         newest = max((end for end in ends if end is not None), default=None)
@@ -60,7 +60,13 @@ class InsightsChangeList(CappedChangeList):
             chosen = chosen if narrowed is None else narrowed
         return chosen
 
-    def get_results(self, request: HttpRequest) -> None:  # noqa: ARG002 -- Django's signature
+    def leave_rows_out(self, request: HttpRequest) -> None:
+        super().leave_rows_out(request)
+        self.rolled = self.rolled.none()
+
+    def get_results(self, request: HttpRequest) -> None:
+        if self.is_without_rows:
+            self.leave_rows_out(request)
         self.paginator = Paginator([], self.list_per_page)  # type: ignore[assignment]
         self.result_list, self.result_count, self.full_result_count = [], 0, None
         self.show_full_result_count = self.show_admin_actions = self.can_show_all = self.multi_page = False
@@ -100,6 +106,8 @@ class InsightsChangeList(CappedChangeList):
     @property
     def alerts(self) -> list[tuple[str, str, str, str, str]]:
         """Unusual failures in the last day of the report, whatever the filters choose."""
+        if self.is_without_rows:
+            return []
         return [
             (
                 f"{in_utc(alert.hour):%Y-%m-%d %H:%M} UTC",

@@ -16,7 +16,6 @@ from django_pgqueue.admin.parts import chosen_columns, database, live
 from django_pgqueue.admin.parts.display import number
 from django_pgqueue.admin.parts.download import CONTENT_TYPES, PARAMETER
 from django_pgqueue.admin.parts.paginator import CappedPaginator
-from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 WITHOUT_ROWS = "_pgqueue_without_rows"
-"""Marks a request whose list took too long: it is answered without rows, and its links keep the filters."""
+"""Says of a request why PostgreSQL did not find its rows: the list is shown without them, and keeps its filters."""
 
 MAX_NAMED = 3
 MAX_NAME_SHOWN = 60
@@ -48,6 +47,7 @@ class CappedChangeList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: list[str | None] | None = None) -> QuerySet[Any]:
         self.notes = []
+        self.is_without_rows = WITHOUT_ROWS in request.__dict__
         admin = self.model_admin
         self.columns = chosen_columns.choices(admin, request, self.list_display) if admin.default_columns else []
         self.has_order_of_its_own = self.model_admin.get_ordering(request) != self.model_admin.ordering
@@ -100,9 +100,8 @@ class CappedChangeList(ChangeList):
         return {} if unmarked else super().get_ordering_field_columns()
 
     def get_results(self, request: HttpRequest) -> None:
-        self.is_without_rows = WITHOUT_ROWS in request.__dict__
         if self.is_without_rows:
-            self._leave_rows_out()
+            self.leave_rows_out(request)
         paginator = self.model_admin.get_paginator(request, self.queryset, self.list_per_page)
         assert isinstance(paginator, CappedPaginator)  # noqa: S101 -- the admin of this list says so
         self.paginator = paginator
@@ -123,10 +122,6 @@ class CappedChangeList(ChangeList):
                 )
             )
 
-    def _leave_rows_out(self) -> None:
+    def leave_rows_out(self, request: HttpRequest) -> None:
         self.queryset, self.page_num = self.queryset.none(), 1
-        text = gettext(
-            "The query took longer than {seconds} seconds and was cancelled, so the list shows no rows. Its filters "
-            "are still set: use fewer or other ones."
-        )
-        self.notes.append(text.format(seconds=STATEMENT_TIMEOUT.rstrip("s")))
+        self.notes.append(request.__dict__[WITHOUT_ROWS])

@@ -79,15 +79,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if live.asked(request):
             return live.response(self, request)
 
-        def without_rows() -> HttpResponse:
-            request.__dict__[WITHOUT_ROWS] = True
+        def without_rows(why: str) -> HttpResponse:
+            kept = gettext("The list shows no rows. Its filters are still set: use fewer or other ones.")
+            request.__dict__[WITHOUT_ROWS] = f"{why} {kept}"
             return answer()
 
         if request.method == "POST":
             return self.answered(request, answer, instead=request.get_full_path())
         if download.asked(request) is not None:
             return self.answered(request, answer, instead=download.list_url(request))
-        return self.answered(request, answer, timed_out=without_rows, instead=self._without_filters(request))
+        return self.answered(request, answer, stopped=without_rows, instead=self._without_filters(request))
 
     def _without_filters(self, request: HttpRequest) -> str | None:
         """Returns the URL of the list without filters.  None: that is what the request asks for."""
@@ -153,13 +154,14 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         request: HttpRequest,
         answer: Callable[[], HttpResponse],
         *,
-        timed_out: Callable[[], HttpResponse] | None = None,
+        stopped: Callable[[str], HttpResponse] | None = None,
         instead: str | None = "",
     ) -> HttpResponse:
         """Returns the response, from the database that the URL names and within the time limit.
 
-        The limit includes rendering, because templates run queries.  After a timeout, ``timed_out`` answers, and
-        ``instead`` is where to redirect if there is none, or if it takes too long, too.
+        The limit includes rendering, because templates run queries.  If PostgreSQL stops the query or refuses it,
+        ``stopped`` answers, given the reason, and ``instead`` is where to redirect if there is none, or if it is
+        stopped, too.
         """
         told = len(said(request))
         try:
@@ -171,8 +173,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 return response
         except (OperationalError, DataError) as error:
             del said(request)[told:]  # what was rolled back was not done
-            if timed_out is not None and isinstance(error.__cause__, QueryCanceled):
-                return self.answered(request, timed_out, instead=instead)
+            why = _why(error)
+            if stopped is not None and why:
+                return self.answered(request, lambda: stopped(why), instead=instead)
             with database.chosen(request):
                 here = self.list_url() if instead == "" else instead
             return self._stopped(request, error, here)
@@ -184,17 +187,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
-        if isinstance(error.__cause__, QueryCanceled):
-            text = gettext("The query took longer than {seconds} seconds and was cancelled. Nothing was changed.")
+        if why := _why(error):
+            text = f"{why} {gettext('Nothing was changed.')}"
             if instead == self._without_filters(request):
-                text = gettext(
-                    "The query took longer than {seconds} seconds and was cancelled. Nothing was changed. The list now "
-                    "has no filters: use fewer or other ones."
-                )
-            text = text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
-        elif isinstance(error.__cause__, psycopg.DataError):
-            text = gettext("PostgreSQL cannot run this search: {reason} The list now has no filters.")
-            text = text.format(reason=reason(error))
+                text += f" {gettext('The list now has no filters: use fewer or other ones.')}"
         elif isinstance(error.__cause__, DeadlockDetected | SerializationFailure) and request.method == "POST":
             text = gettext("Somebody else changed the same rows at this moment. Nothing was changed: try again.")
         else:
@@ -282,6 +278,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
         return False
+
+
+def _why(error: Exception) -> str:
+    """Says why PostgreSQL did not answer a query; empty: another error."""
+    if isinstance(error.__cause__, QueryCanceled):
+        text = gettext("The query took longer than {seconds} seconds and was cancelled.")
+        return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
+    if isinstance(error.__cause__, psycopg.DataError):
+        return gettext("PostgreSQL cannot run this search: {reason}.").format(reason=reason(error))
+    return ""
 
 
 def said(request: HttpRequest) -> list[Any]:
