@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import connection, connections
+from django.db.backends.signals import connection_created
 
 from django_pgqueue.worker.run import connect_first
 from tests.support.databases import refusing_connections
@@ -65,3 +67,22 @@ def test_jobs_behind_one_that_got_no_connection_wait_for_one(
     for result in behind:
         assert set(statuses(ended(result))) <= {"deferred", "succeeded"}
     assert sorted(effects()) == sorted(f"{number}" for number in range(20))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_ends_at_its_first_statement_is_opened_anew(consume: Consume) -> None:
+    """A pooler lets a client in before it has a session for it, and may then have none."""
+    closed: list[int] = []
+
+    def close_first(connection: Any, **_: Any) -> None:
+        if threading.current_thread().name == "slot-1" and not closed:
+            closed.append(connection.connection.info.backend_pid)
+            connection.connection.close()
+
+    connection_created.connect(close_first)
+    try:
+        consume(threads=1)
+        assert statuses(ended(jobs.add_group.enqueue("tea"))) == ["succeeded"]
+    finally:
+        connection_created.disconnect(close_first)
+    assert len(closed) == 1

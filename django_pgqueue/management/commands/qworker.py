@@ -224,7 +224,8 @@ def look_for_the_queue(settings: WorkerSettings) -> None:
     # A problem of the tasks or the database at the start is reported once, here, and not by every process again.
     database = pgqueue_backends()[settings.backend].settings.database
     with connect(database, pooled=not settings.listen) as connection:
-        functions.now(connection)
+        with connection.transaction():  # some poolers forbid them
+            functions.now(connection)
         functions.require_queue(connection, database)
 
 

@@ -104,8 +104,16 @@ def connected(execution: Execution, ask: Callable[[], T]) -> T:
         except OF_CONNECTIONS as error:
             if pause_seconds is None or execution.is_over:
                 raise _not_begun(execution, error) from error
+        _forget_closed(execution.backend.settings.database)
         time.sleep(pause_seconds)
     raise AssertionError
+
+
+def _forget_closed(database: str) -> None:
+    """Django goes on with a session that ended at its first statement, as those of a pooler do."""
+    connection = connections[database]
+    if connection.connection is not None and connection.connection.closed:
+        connection.close()
 
 
 def _not_begun(execution: Execution, error: Exception) -> Deferral:

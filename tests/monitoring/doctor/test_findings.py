@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from django.db.backends.base import base
 from psycopg import pq
@@ -1118,6 +1119,8 @@ def test_pgbouncer_is_found_in_transaction_mode_only(
 def test_statement_pooler(by_port: Callable[[int], Subject], public_folder: Path) -> None:
     with pgbouncer(public_folder, "statement") as port:
         found = only(examine(by_port(port)))
+        with pytest.raises(CommandError, match="transaction blocks not allowed in statement pooling mode"):
+            call_command("qworker", exit_when_idle=1)
     assert found.name == "statement-pooler", "and nothing else, for each check would fail by it"
     assert "statement pooling" in found.found
 
