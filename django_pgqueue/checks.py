@@ -198,6 +198,13 @@ def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
             hint="The queue needs PostgreSQL: point DATABASE in OPTIONS at a PostgreSQL database.",
             id="pgqueue.E004",
         )
+    elif not connections[database].settings_dict["AUTOCOMMIT"]:
+        yield checks.Error(
+            f"DATABASES[{database!r}]['AUTOCOMMIT'] is {connections[database].settings_dict['AUTOCOMMIT']!r}: nothing "
+            "commits what a job writes, nor the completion of an atomic task.",
+            hint="Remove AUTOCOMMIT from this database, or give the queue another alias of it by DATABASE in OPTIONS.",
+            id="pgqueue.E013",
+        )
 
 
 @checks.register(checks.Tags.compatibility)

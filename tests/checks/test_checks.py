@@ -154,6 +154,13 @@ def test_queues_is_a_list_of_names(settings: Settings, queues: Any) -> None:
     assert "empty for any name" in hint
 
 
+def test_the_database_commits_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "AUTOCOMMIT", False)
+    [(check_id, message, _)] = found(settings)
+    assert check_id == "pgqueue.E013"
+    assert message.startswith("DATABASES['default']['AUTOCOMMIT'] is False: nothing commits")
+
+
 def test_every_mistake_of_every_alias_is_reported(settings: Settings) -> None:
     settings.TASKS = {
         "first": {"BACKEND": OURS, "OPTIONS": {"TYPO": 1, "LISTEN": "no"}},
