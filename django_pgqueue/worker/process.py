@@ -347,6 +347,7 @@ class WorkerProcess:
         except psycopg.Error as error:
             logger.warning("database error worker=%s while leaving: %s", self.id, error)
         self.beside.stop()
+        self.slots.join()
         self.wakeup.close()
         self.reporter.write()
         if self.options.traces:

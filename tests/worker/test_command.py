@@ -67,7 +67,7 @@ def test_a_burst_leaves_when_nothing_is_ready(start: Start, diary: Diary) -> Non
 
 def test_a_burst_waits_for_a_long_job_without_using_the_processor(start: Start, diary: Diary) -> None:
     results: list[AnyTaskResult] = [hold.enqueue("x"), hold_on.enqueue("y")]
-    worker = start(*BURST, ready=False)
+    worker = start(*BURST, ready=False, PYTHONWARNINGS="error")
     started(diary, "x")
     started(diary, "y")
     at_rest(worker.pid)
@@ -76,6 +76,7 @@ def test_a_burst_waits_for_a_long_job_without_using_the_processor(start: Start, 
     diary.allow("y-1")
     assert worker.ends() == 0
     assert [statuses(result) for result in [*results, chained]] == [["succeeded"]] * 3
+    assert "Warning" not in worker.output, "it leaves no event loop open"
 
 
 def test_each_process_is_a_worker_of_its_own(start: Start, diary: Diary) -> None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from django_pgqueue.worker.run.slots import Slots
 
 
+CLOSE_SECONDS = 1.0
+"""The longest wait of a process that ends for its loop, whose last cleanings may be behind a call that hangs."""
+
+
 class EventLoop:
     """An event loop, made with the slots.  It starts, with its thread, when the first async task comes."""
 
@@ -91,6 +95,11 @@ class EventLoop:
         if self._loop is not None:
             self._ask(self._loop.stop)
 
+    def join(self) -> None:
+        """Waits until the stopped loop is closed, unless a task goes on in it."""
+        if self._loop is not None and not self._running:
+            self._thread.join(CLOSE_SECONDS)
+
     def is_dead(self) -> bool:
         """Whether nothing in it goes on, because a task has closed the loop or ended its thread."""
         if self._loop is None or self._stopped:
@@ -121,6 +130,14 @@ class EventLoop:
                 log_trouble("A coroutine that an async task started ended with a BaseException.", error)
         if self.slots.shared.is_used and not self.is_left:  # the next loop's tasks use the same thread
             self.slots.shared.submit(connections.close_all)
+        if not (self._running or loop.is_closed()):
+            self._close(loop)
+
+    def _close(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._cleaning:
+            loop.run_until_complete(asyncio.wait(list(self._cleaning)))
+        if not asyncio.all_tasks(loop):  # a task may have started others besides itself
+            loop.close()
 
     def _start_waiting(self) -> None:
         while len(self._running) < self.slots.count:

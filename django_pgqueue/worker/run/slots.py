@@ -113,6 +113,10 @@ class Slots:
         for loop in self.loops():
             loop.stop()
 
+    def join(self) -> None:
+        for loop in self.loops():
+            loop.join()
+
     def take_done(self) -> list[EndedAttempt]:
         return [self.done.popleft() for _ in range(len(self.done))]
 
