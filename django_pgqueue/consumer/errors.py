@@ -66,13 +66,17 @@ def first_line(error: Exception) -> str:
 
 def is_conflict(exception: BaseException) -> bool:
     """Whether a conflict with another transaction is the reason of ``exception``."""
-    return any(getattr(cause, "sqlstate", None) in CONFLICTS for cause in causes(exception))
+    return any(issubclass(type(cause), psycopg.Error) and cause.sqlstate in CONFLICTS for cause in causes(exception))  # type: ignore[attr-defined]
 
 
 def causes(exception: BaseException | None) -> Iterator[BaseException]:
-    """Yields ``exception``, what it was raised from, and what that was raised from."""
+    """Yields ``exception``, what it was raised from, and what that was raised from.
+
+    It does not ask the exceptions: a class of the project's may refuse.
+    """
     seen: set[int] = set()
     while exception is not None and id(exception) not in seen:
         seen.add(id(exception))
         yield exception
-        exception = exception.__cause__ or exception.__context__
+        cause, context = (vars(BaseException)[name].__get__(exception) for name in ("__cause__", "__context__"))
+        exception = cause if cause is not None else context
