@@ -31,6 +31,7 @@ REFUSED_ERRORS = (
     errors.ConfigurationLimitExceeded,  # rows that need a larger temporary file than temp_file_limit
     errors.InternalError_,  # "invalid memory alloc request size": a value that is too large for the server
     errors.RaiseException,  # of a trigger
+    errors.DependentObjectsStillExist,  # a day of the history that somebody's view needs
     UnicodeError,  # text that cannot be encoded, found before anything is sent
 )
 """The values are at fault, so the next try ends the same way."""

@@ -73,6 +73,21 @@ def test_a_partition_that_is_being_read_is_dropped_a_minute_later(worker: psycop
     assert seconds_left(maintenance) > AGAIN_SECONDS
 
 
+def test_a_day_that_cannot_be_dropped_keeps_no_new_day_away(worker: psycopg.Connection[Any]) -> None:
+    newest = "select max(relname) from pg_class where relkind = 'r' and relname ~ '^pgqueue_attempt_[0-9]+$'"
+    [(day,)] = worker.execute(newest)
+    worker.execute(f"drop table {day}".encode())
+    worker.execute(f"create view report as select * from {OLD}".encode())
+    maintenance = Maintenance(history_days=30)
+    try:
+        maintenance.do_if_due(worker)
+    finally:
+        worker.execute("drop view report")
+    assert worker.execute(newest).fetchone() == (day,)
+    [problem] = maintenance.problems.values()
+    assert problem.endswith(f"cannot drop table {OLD} because other objects depend on it")
+
+
 def test_a_locked_table_does_not_block_the_worker(
     worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -76,6 +76,7 @@ class Maintenance:
 
     def _steps(self) -> list[tuple[str, Step]]:
         return [
+            ("the history's next days", self._days),
             ("the history's partitions", self._partitions),
             ("the steps of durable tasks", self._durable),
             ("the slots of schedules", self._slots),
@@ -84,6 +85,10 @@ class Maintenance:
             ("counts of channels", self._counts),
             ("bloated tables", self._bloat),
         ]
+
+    def _days(self, connection: psycopg.Connection[Any]) -> None:
+        """Makes days and drops none: one that cannot be dropped, as a view needs it, must not keep others away."""
+        self.has_more = functions.attempt_maintain(connection, days_kept=None) > 0
 
     def _partitions(self, connection: psycopg.Connection[Any]) -> dict[str, str] | None:
         before = {lake.id: lake for lake in functions.lakes(connection)}
