@@ -14,7 +14,7 @@ from django_pgqueue.admin.parts.database import alias, now, once
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import is_silent
+from django_pgqueue.monitoring.overview.coverage import is_silent, silence
 from django_pgqueue.monitoring.overview.held import HeldCounts
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ class WorkerColumns:
     def state(self, worker: Worker) -> SafeString:
         seen_at = self._seen(worker)
         if is_silent(seen_at, worker.silent_until, self.now):
-            return display.label(gettext("not seen for {time}").format(time=display.span(self.now - seen_at)), "red")
+            time = display.span(silence(seen_at, self.now))
+            return display.label(gettext("not seen for {time}").format(time=time), "red")
         if worker.ordered:
             word = gettext("paused") if worker.ordered == "pause" else gettext("stopping")
             by = format_html(gettext("by {name}"), name=display.shortened(worker.ordered_by, 60))

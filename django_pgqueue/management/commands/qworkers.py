@@ -15,7 +15,7 @@ from django_pgqueue.management.terminal.text import person, printable, table
 from django_pgqueue.models import Worker
 from django_pgqueue.monitoring.overview import bounded
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent
+from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent, silence
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.held import HeldCounts
 
@@ -106,7 +106,7 @@ def lines(database: str) -> Iterator[str]:
                     printable(one.id), state(one, held, now), f"{min(held.by(one.id), one.slots)} of {one.slots}",
                     printable(one.version or "-"),
                     "all" if one.queues is None else printable(", ".join(map(str, one.queues)))[:60],
-                    f"{span(now - one.seen)} ago",
+                    f"{span(silence(one.seen, now))} ago",
                     printable(one.ordered_by or "-"),
                 ]
                 for one in found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from django.db.models import Q
 
 from django_pgqueue.models.tables import Message, Worker
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import in_utc, to_epoch_ms
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,13 +22,18 @@ MAX_WORKERS = 1_000
 
 def is_alive(now: dt.datetime) -> Q:
     """Returns the condition for workers that are alive, as far as their rows tell."""
-    return Q(seen_at__gt=now - SILENT_AFTER) | Q(silent_until__gt=to_epoch_ms(now))
+    return Q(seen_at__gt=in_utc(now) - SILENT_AFTER) | Q(silent_until__gt=to_epoch_ms(now))
 
 
 def is_silent(seen_at: dt.datetime, silent_until: dt.datetime | None, now: dt.datetime) -> bool:
     """Whether a worker has been silent for longer than it may be."""
     rests = silent_until is not None and to_epoch_ms(silent_until) > to_epoch_ms(now)
-    return seen_at <= now - SILENT_AFTER and not rests
+    return silence(seen_at, now) >= SILENT_AFTER and not rests
+
+
+def silence(seen_at: dt.datetime, now: dt.datetime) -> dt.timedelta:
+    """Returns for how long a worker has been silent.  A naive time may be in an hour that the clock shows twice."""
+    return in_utc(now) - in_utc(seen_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.models.tables import Worker
 from django_pgqueue.monitoring.overview.clamped import Moment
-from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent
+from django_pgqueue.monitoring.overview.coverage import MAX_WORKERS, is_silent, silence
 from django_pgqueue.monitoring.overview.held import HeldCounts, runs
 from django_pgqueue.values.versions import key
 
@@ -95,7 +95,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
         shown=_at_work(ours, held, now, using=using),
         listeners=len(alive) - len(ours),
         silent=[
-            Silent(id=row[0], hostname=row[1], pid=row[2], silence=now - row[6])
+            Silent(id=row[0], hostname=row[1], pid=row[2], silence=silence(row[6], now))
             for row in rows
             if row[4] and is_silent(row[6], row[8], now)
         ],

@@ -16,10 +16,12 @@ from django.test import override_settings
 from django.urls import path
 from django.utils import timezone
 
-from django_pgqueue import control, testing
+from django_pgqueue import control, functions, testing
 from django_pgqueue.compat import TaskResultStatus
 from django_pgqueue.durable import DurableContext, decide
 from django_pgqueue.models import Edit, Message, QueueState
+from django_pgqueue.monitoring.overview.coverage import Service
+from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import task
 from django_pgqueue.tasks.schedule import Rule
@@ -27,7 +29,7 @@ from django_pgqueue.values.times import to_epoch_ms
 from tests.promises.security.website import furnish, keys, pages
 from tests.support import tasks
 from tests.support.admin_page import Page
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, NOON, claim, fail, roll_up, send, visitor_of
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, NOON, claim, fail, roll_up, send, sign_in, visitor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,6 +155,23 @@ def test_programs_get_times_with_a_zone(naive: None, root: Visitor) -> None:
     out = io.StringIO()
     call_command("qstatus", "--json", stdout=out)
     assert dt.datetime.fromisoformat(json.loads(out.getvalue())["at"]).tzinfo is not None
+
+
+def test_workers_are_alive_in_the_hour_that_a_clock_shows_twice(root: Visitor) -> None:
+    with override_settings(USE_TZ=False, TIME_ZONE="Europe/Berlin"):
+        first = dt.datetime(2026, 10, 25, 0, 30, tzinfo=dt.UTC)  # 02:30, and once more an hour later
+        for moment in (first, first + dt.timedelta(minutes=35)):
+            with testing.clock(moment):
+                sign_in("w")
+                now = functions.now(connection)
+                assert now.tzinfo is None
+                assert Service.at(now, using="default").workers == [(None, [])]
+                assert "idle" in root.open("/admin/django_pgqueue/worker/").column("state")[0]
+        with testing.clock(first + dt.timedelta(minutes=29)):
+            sign_in("w")
+        with testing.clock(first + dt.timedelta(minutes=35)):
+            assert "not seen for 6 min" in root.open("/admin/django_pgqueue/worker/").column("state")[0]
+            assert workers(functions.now(connection), using="default").silent[0].silence.seconds == 360
 
 
 def test_naive_times_are_in_the_time_zone_of_the_project(naive: None) -> None:
