@@ -55,6 +55,7 @@ CHECKS = (
     Check("transactions", platform.transactions, needs_queue=False, decides=True),
     Check("read-only server", platform.writable, needs_queue=False),
     Check("rights to the queue", platform.rights),
+    Check("row-level security", platform.row_security),
     Check("migrations", installation.migrations, needs_queue=False),
     Check("release of the queue", installation.release),
     Check("search path of the functions", installation.pins),

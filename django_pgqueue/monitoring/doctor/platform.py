@@ -50,6 +50,14 @@ LIMITED_RIGHTS = Kind(
     "of the owner of the queue.",
 )
 
+ROW_SECURITY = Kind(
+    "row-security",
+    Severity.ERROR,
+    "A worker runs no job that it does not see, and pages and commands do not count it: no error says so. Turn "
+    "row-level security off for these tables, or let the role bypass it. A site keeps others away by rights: see "
+    "sql/roles.sql.",
+)
+
 # A catalog of Aurora DSQL.  Its version() may be that of the PostgreSQL from which it was made.
 DSQL = "select to_regclass('sys.iam_pg_role_mappings') is not null"
 
@@ -95,6 +103,14 @@ join pg_proc p on p.pronamespace = c.relnamespace and p.proname = 'pgqueue_messa
 where c.oid = to_regclass('pgqueue_message')
   and not (has_function_privilege(p.oid, 'execute') and (p.prosecdef or has_table_privilege(c.oid, 'insert')))
 order by 1, 2
+"""
+
+HIDING = """
+select c.relname::text, exists (select from pg_policy p where p.polrelid = c.oid), current_user::text
+from pg_class q join pg_class c on c.relnamespace = q.relnamespace
+where q.oid = to_regclass('pgqueue_message') and c.relname like 'pgqueue\\_%%' and c.relkind in ('r', 'p')
+  and not c.relispartition and row_security_active(c.oid)
+order by 1
 """
 
 ROLES = {"enqueue": "pgqueue_producer", "look at the queue": "pgqueue_reader", "run jobs": "pgqueue_consumer"}
@@ -182,6 +198,21 @@ def rights(patient: Subject) -> Iterator[Finding]:
             user=user,
             what=what,
             lacked=those,
+        )
+
+
+def row_security(patient: Subject) -> Iterator[Finding]:
+    """Finds row-level security for this role.  Policies, where there are any, may let it see all rows."""
+    if rows := patient.rows(HIDING):
+        tables, user = [table for table, _, _ in rows], rows[0][2]
+        has_policies = all(policies for _, policies, _ in rows)
+        shown = "what their policies show it" if has_policies else "nothing of those without a policy"
+        yield ROW_SECURITY.found(
+            f"Row-level security holds for the user {user} in {', '.join(tables)}: it sees {shown}.",
+            " ".join(f"alter table {table} disable row level security;" for table in tables),
+            severity=Severity.WARNING if has_policies else None,
+            user=user,
+            tables=tables,
         )
 
 

@@ -1192,6 +1192,27 @@ def test_limited_rights(find: Find, db: None) -> None:
     assert found["run jobs"].severity is Severity.INFO
 
 
+def test_row_security(find: Find, db: None) -> None:
+    sql("create role pgqueue_test_guest")
+    sql("grant select on all tables in schema public to pgqueue_test_guest")
+    for table in ("pgqueue_message", "pgqueue_attempt"):
+        sql(f"alter table {table} enable row level security")
+    assert find("row-security", platform.row_security) == [], "it does not hold for a superuser"
+    sql("set local role pgqueue_test_guest")
+    found = find.only("row-security", platform.row_security)
+    assert found.severity is Severity.ERROR
+    assert "the user pgqueue_test_guest in pgqueue_attempt, pgqueue_message: it sees nothing" in found.found
+    sql("reset role")
+    for table in ("pgqueue_message", "pgqueue_attempt"):
+        sql(f"create policy all_rows on {table} using (true)")
+    sql("set local role pgqueue_test_guest")
+    assert find.only("row-security", platform.row_security).severity is Severity.WARNING
+    sql("reset role")
+    sql(found.command)
+    sql("set local role pgqueue_test_guest")
+    assert find("row-security", platform.row_security) == [], "the command ends it"
+
+
 def test_a_role_that_may_enqueue_by_the_function_alone_is_not_limited_in_it(find: Find, db: None) -> None:
     sql("create role pgqueue_test_guest")
     [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
