@@ -39,6 +39,18 @@ AUTOVACUUM_OFF = Kind(
     "Ended messages are never cleaned up, and every dequeue steps over more and more of them.",
 )
 TRACK_COUNTS_OFF = Kind("track-counts-off", Severity.ERROR, "Autovacuum gets no statistics, and so cleans up no table.")
+TRIGGERS_OFF = Kind(
+    "triggers-off",
+    Severity.ERROR,
+    "With replica no trigger runs: messages that wait for others wait for ever, and limits of channels do not hold. It "
+    "is meant for sessions that load or replicate rows.",
+)
+ARRAY_NULLS_OFF = Kind(
+    "array-nulls-off",
+    Severity.ERROR,
+    "PostgreSQL reads a null in a list as the text NULL, or refuses the list: calls about many messages go wrong. It "
+    "is meant for programs from before 2006.",
+)
 IDLE_TRANSACTIONS = Kind(
     "idle-transactions",
     Severity.INFO,
@@ -74,7 +86,8 @@ NOTIFICATION_QUEUE = Kind(
 SETTINGS = """
 select s.name, s.setting, s.reset_val, s.unit from pg_settings s
 where s.name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'track_counts',
-                 'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')
+                 'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout',
+                 'session_replication_role', 'array_nulls')
 """
 
 CONNECTIONS = """
@@ -99,6 +112,7 @@ SWITCHES = (
     (AUTOVACUUM_OFF, "autovacuum"),
     (TRACK_COUNTS_OFF, "track_counts"),
 )
+OF_OTHERS = ((TRIGGERS_OFF, "session_replication_role", "replica"), (ARRAY_NULLS_OFF, "array_nulls", "off"))
 
 
 def settings(patient: Subject) -> Iterator[Finding]:
@@ -116,6 +130,15 @@ def settings(patient: Subject) -> Iterator[Finding]:
             setting="synchronous_commit",
             value="off",
         )
+    for kind, name, bad in OF_OTHERS:
+        if known[name] == bad:
+            user = patient.value("select quote_ident(current_user)")
+            yield kind.found(
+                f"{name} is {bad} for the user {user}.",
+                f"alter role {user} reset {name};  -- see also: alter database, alter role in database, alter system",
+                setting=name,
+                value=bad,
+            )
     for table in patient.tables():
         if any(option in {"autovacuum_enabled=false", "autovacuum_enabled=off"} for option in table.options):
             yield AUTOVACUUM_OFF.found(

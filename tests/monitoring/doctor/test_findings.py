@@ -917,6 +917,8 @@ def beginning_with(transactional_db: None) -> Iterator[Callable[[str, str], None
         ("statement-timeout", "statement_timeout", ("0", "'5s'")),
         ("transaction-timeout", "transaction_timeout", ("0", "'50s'")),
         ("idle-transactions", "idle_in_transaction_session_timeout", ("'5min'", "0")),
+        ("triggers-off", "session_replication_role", ("origin", "replica")),
+        ("array-nulls-off", "array_nulls", ("on", "off")),
     ],
 )
 def test_settings_of_the_database(
