@@ -12,7 +12,7 @@ class PgQueueError(Exception):
     """Something is wrong with the queue."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message if message is not None else type(self).__doc__)
+        super().__init__(message if message is not None else type(self).__doc__ or type(self).__name__)
 
 
 class InvalidContent(PgQueueError, TypeError, ValueError):

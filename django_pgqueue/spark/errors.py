@@ -21,7 +21,7 @@ class SparkQueueError(Exception):
     """Of the command line."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message if message is not None else type(self).__doc__)
+        super().__init__(message if message is not None else type(self).__doc__ or type(self).__name__)
 
 
 class InvalidOption(SparkQueueError, ValueError):

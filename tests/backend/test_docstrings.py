@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import django_pgqueue
+from django_pgqueue.exceptions import PgQueueError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -48,3 +49,9 @@ def test_there_are_examples_and_most_of_them_are_run() -> None:
     found = [example for test in tests for example in test.examples]
     run = [example for example in found if not example.options.get(doctest.SKIP)]
     assert len(run) >= 10
+
+
+def test_an_error_without_a_docstring_says_its_name() -> None:
+    """A subclass of a project's, and each of ours under ``python -OO``."""
+    bare = type("NotToday", (PgQueueError,), {})
+    assert [str(bare()), str(bare("why")), str(PgQueueError())] == ["NotToday", "why", PgQueueError.__doc__]
