@@ -162,8 +162,21 @@ def test_a_message_with_bytes_that_are_no_utf8_stops_no_other_one(foreign: None,
     with psycopg.connect(conninfo(connection.settings_dict["NAME"]), client_encoding="SQL_ASCII") as other:
         columns, texts = b"dequeue_at, priority, task, queue, content", b"', '".join(values.values())
         other.execute(b"insert into pgqueue_message (%s) values (0, 100, '%s')" % (columns, texts))
+    visitor = visitor_of(User.objects.create_superuser("root"))
+    pk = Message.objects.values_list("pk", flat=True).get()
+    shown = [
+        visitor.open(page).root.text
+        for page in (MESSAGES, f"{MESSAGES}{pk}/change/", "/admin/django_pgqueue/overview/")
+    ]
+    shown.append(visitor.client.get(MESSAGES, {"download": "json"}).content.decode())
+    assert [what for what in shown if "\N{REPLACEMENT CHARACTER}" not in what] == (
+        [] if column == "queue" else [shown[0], shown[2], shown[3]]
+    )
     greeted = greet.enqueue("Zoë")
     consume(threads=2)
     assert ended(greeted).return_value == "Grüß Gott, Zoë"
     wait_until(lambda: not Message.objects.exists(), "all have ended")
-    assert Attempt.objects.values_list("status", flat=True).get(priority=100) == "failed"
+    attempt = Attempt.objects.only("status").get(priority=100)
+    assert attempt.status == "failed"
+    for page in (ATTEMPTS, f"{ATTEMPTS}{attempt.pk}/change/", f"{ATTEMPTS}errors/"):
+        visitor.open(page)
