@@ -28,7 +28,14 @@ HERE = Path(__file__).parent
 LOGGERS = [logging.getLogger(name) for name in ("django_pgqueue", "django.tasks", "django_tasks")]
 ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
 ONCE = {"bench", "project", "proofs", "spark", "sql"}
-FUZZERS = {"test_command_lines.py", "test_http.py", "test_malformed.py", "test_sql_fuzzer.py"}
+SWEEPS = {
+    "test_command_lines.py",
+    "test_crashes.py",
+    "test_http.py",
+    "test_malformed.py",
+    "test_scheduler.py",
+    "test_sql_fuzzer.py",
+}
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
         is_marked = any(item.get_closest_marker(name) for name in ("browser", "spark"))
-        is_once = folder in ONCE or item.path.name in FUZZERS or is_marked
+        is_once = folder in ONCE or item.path.name in SWEEPS or is_marked
         if is_once and item.path.name not in ON_EVERY_PYTHON:
             item.add_marker(pytest.mark.once)
         if "start" in getattr(item, "fixturenames", ()):  # the processes of workers

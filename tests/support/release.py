@@ -128,7 +128,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def run(command: list[str], *, cwd: Path) -> str:
-    env = {**os.environ, **INSTALLERS_VARIABLES}
+    env = {**os.environ, **INSTALLERS_VARIABLES, "PIP_NO_COMPILE": "1"}  # few of the tools' files are used
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         message = f"{' '.join(command)}\n{done.stdout}{done.stderr}"

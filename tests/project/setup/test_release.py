@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from tests.support.pages import ROOT
 from tests.support.released_sql import ship
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = pytest.mark.once
@@ -139,30 +140,34 @@ BUILT = {
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skips the test where the tools of a release cannot be had."""
-    Installation.made(tmp_path_factory.mktemp("index"))
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the tools of a release.  Skips the test where no index can be reached."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(release.tools(ROOT))
+        except release.NotReady:
+            Installation.made(tmp_path_factory.mktemp("index"))
+            raise
+        yield folder
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("index")
 def test_a_build_that_one_of_the_tools_refuses_is_not_tagged(
-    checkout: Checkout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with release.tools(ROOT) as programs:
-        monkeypatch.setattr(release, "tools", lambda _: nullcontext(programs))
-        for tool, (metadata, name) in BUILT.items():
-            wheel = write_wheel(tmp_path / tool / "small-0.1.0-py3-none-any.whl", metadata, {name: ""})
-            monkeypatch.setattr(release, "build", lambda *_, wheel=wheel: [wheel])
-            with pytest.raises(release.NotReady, match=f"bin/{tool} "):
-                release.release("0.1.0", folder=tmp_path / "dist", tag=True, root=checkout.root)
+    monkeypatch.setattr(release, "tools", lambda _: nullcontext(programs))
+    for tool, (metadata, name) in BUILT.items():
+        wheel = write_wheel(tmp_path / tool / "small-0.1.0-py3-none-any.whl", metadata, {name: ""})
+        monkeypatch.setattr(release, "build", lambda *_, wheel=wheel: [wheel])
+        with pytest.raises(release.NotReady, match=f"bin/{tool} "):
+            release.release("0.1.0", folder=tmp_path / "dist", tag=True, root=checkout.root)
     assert checkout.git("tag") == ""
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("index")
+@pytest.mark.usefixtures("programs")
 def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
