@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import os
 import re
 import sys
 from io import StringIO
@@ -265,3 +267,15 @@ def test_quiet_logs_only_errors(start: Start) -> None:
     assert f"failed id={failed.id} " in worker.output
     for word in ("succeeded id=", "retried id=", "started worker=", "stopped worker="):
         assert word not in worker.output
+
+
+def test_a_worker_may_be_started_without_stdout(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("django_pgqueue")
+    for name, value in {"propagate": False, "handlers": [], "level": logger.level}.items():
+        monkeypatch.setattr(logger, name, value)
+    monkeypatch.setattr(sys, "stdout", None)
+    qworker.log_to_terminal({"verbosity": 1, "log_format": "text"})
+    logger.warning("nobody reads this")
+    [handler] = logger.handlers
+    with handler.stream:  # type: ignore[attr-defined]
+        assert handler.stream.name == os.devnull  # type: ignore[attr-defined]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -357,7 +359,8 @@ def log_to_terminal(options: dict[str, Any]) -> None:
         log_as_json(logger)
         its.handlers, its.propagate = [logging.NullHandler()], False
     elif not logger.hasHandlers():
-        stream = sys.stdout if verbosity else sys.stderr
+        # Who starts it may have closed them: then they are None.  The file is open as long as the logger.
+        stream = (sys.stdout if verbosity else sys.stderr) or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         logger.addHandler(LineHandler(stream, formatter(stream, options)))
     mail_failures(logger)
     contain(handler for each in (*loggers, its) for handler in reached_by(each))

@@ -35,6 +35,8 @@ PAUSES = (0.1, 0.3, 1.0, 2.0, None)
 MAX_UNCONNECTED_SECONDS = 60.0
 """The longest wait before a job is tried again that got no connection."""
 OF_CONNECTIONS = (OperationalError, InterfaceError)
+NO_CONNECTION = (*OF_CONNECTIONS, OSError)
+"""The last one: this process may open no more files."""
 
 
 class ConnectFirst:
@@ -80,7 +82,7 @@ async def aconnect(execution: Execution) -> None:
     for pause_seconds in PAUSES:
         try:
             return await ask()
-        except OF_CONNECTIONS as error:
+        except NO_CONNECTION as error:
             if pause_seconds is None or execution.is_over:
                 raise _not_begun(execution, error) from error
         await asyncio.sleep(pause_seconds)
@@ -101,7 +103,7 @@ def connected(execution: Execution, ask: Callable[[], T]) -> T:
     for pause_seconds in PAUSES:
         try:
             return ask()
-        except OF_CONNECTIONS as error:
+        except NO_CONNECTION as error:
             if pause_seconds is None or execution.is_over:
                 raise _not_begun(execution, error) from error
         _forget_closed(execution.backend.settings.database)
