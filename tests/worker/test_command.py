@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from io import StringIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -279,3 +280,12 @@ def test_a_worker_may_be_started_without_stdout(monkeypatch: pytest.MonkeyPatch)
     [handler] = logger.handlers
     with handler.stream:  # type: ignore[attr-defined]
         assert handler.stream.name == os.devnull  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("module", "question", "threads"), qworker.GREEN)
+def test_a_worker_without_real_threads_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, module: str, question: str, threads: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{question: lambda name: name == threads}))
+    with pytest.raises(CommandError, match=f"{module.partition('.')[0]} has replaced the threads"):
+        call_command("qworker", *BURST)

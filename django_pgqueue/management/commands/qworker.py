@@ -120,6 +120,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         settings = self._settings(options)
+        refuse_green_threads()
         if not can_fork():
             refuse_what_needs_forks(options)
         reload = self._reload(options)
@@ -269,6 +270,21 @@ def run_alone(settings: WorkerSettings) -> int:
         if code:
             return code
     return run_here(settings)
+
+
+GREEN = (("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread"))
+
+
+def refuse_green_threads() -> None:
+    """Jobs of a patched process share a thread: one sees the connections and the event loop of another."""
+    for module, question, threads in GREEN:
+        if module in sys.modules and getattr(sys.modules[module], question)(threads):
+            library = module.partition(".")[0]
+            message = (
+                f"{library} has replaced the threads of this process, and qworker needs real ones. Start it from a "
+                f"manage.py that does not call {library}'s monkey patching."
+            )
+            raise CommandError(message)
 
 
 NEED_FORKS = {
