@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -16,13 +17,21 @@ import pytest
 from django_pgqueue.models import Attempt
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import MAX_RETIRING, WorkerSettings
-from django_pgqueue.worker.supervise.supervisor import MAX_RESTART_SECONDS, STABLE_SECONDS, Process, Supervisor
+from django_pgqueue.worker.supervise.supervisor import (
+    MAX_RESTART_SECONDS,
+    STABLE_SECONDS,
+    Process,
+    Supervisor,
+    reap_orphans,
+)
 from tests.support.processes import QWorker
 from tests.support.site import slow
 from tests.support.waiting import wait_until
 from tests.support.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.compat import AnyTaskResult
     from tests.support.diary import Diary
     from tests.support.fixtures.workers import Start
@@ -192,3 +201,30 @@ def test_a_process_that_cannot_be_forked_is_started_later(
     assert [place.process for place in supervisor.places] == [None, None]
     assert 0 < supervisor._seconds_until_start() <= 1
     assert caplog.text.count("no process can be started: ") == 2
+
+
+def test_the_first_process_of_a_container_reaps_what_jobs_have_left_behind() -> None:
+    """In a process that has no children but these."""
+    tester = os.fork()
+    if tester == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            own, left = forked(signal.pause), forked(lambda: None)
+            os.waitid(os.P_PID, left, os.WEXITED | os.WNOWAIT)
+            reap_orphans({own})
+            with pytest.raises(ChildProcessError):
+                os.waitpid(left, 0)
+            os.kill(own, signal.SIGKILL)
+            os.waitid(os.P_PID, own, os.WEXITED | os.WNOWAIT)
+            reap_orphans({own})
+            code = os.waitpid(own, 0)[0] != own
+        os._exit(code)
+    assert os.waitpid(tester, 0)[1] == 0
+
+
+def forked(do: Callable[[], object]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        do()
+        os._exit(0)
+    return pid

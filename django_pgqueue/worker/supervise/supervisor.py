@@ -195,6 +195,8 @@ class Supervisor:
         with blocked({*STOP_SIGNALS, *self.stop_signals}):
             self._let_retire()  # before _reap(): a process may have reported it, and then left
             self._reap()
+            if os.getpid() == 1:
+                reap_orphans({process.pid for place in self.all_places for process in place.processes} | self._watching)
             self._open_quarantine_if_wanted()
 
     def _let_retire(self) -> None:
@@ -204,6 +206,10 @@ class Supervisor:
                 if self.monitor is not None and place.process.seat is not None:
                     self.monitor.retires(place.process.seat)
                 place.retire()
+
+    @property
+    def _watching(self) -> set[int]:
+        return {self.monitor.pid} if self.monitor is not None and self.monitor.pid is not None else set()
 
     def _reap(self) -> None:
         for place in self.all_places:
@@ -312,6 +318,15 @@ class Supervisor:
                 logger.error("killed pid=%s: it did not stop within its grace period", process.pid)
                 os.kill(process.pid, signal.SIGKILL)
         self.kill_at = float("inf")
+
+
+def reap_orphans(own: set[int]) -> None:
+    """Ends processes for good that jobs have left behind: the first one of a container inherits them, and as long as it
+    does not ask for their exit codes, they fill the table of processes.  ``own`` are left to who waits for them.
+    """
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in own:
+            os.waitpid(ended.si_pid, 0)
 
 
 def work(
