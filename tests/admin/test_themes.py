@@ -18,7 +18,7 @@ FORM = """{% block content %}
 <form method="post" id="{{ opts.model_name }}_form">{% csrf_token %}{% block form_top %}{% endblock %}</form>
 {% endblock %}"""
 LIST = """{% block content %}
-<form>{% block search %}{% endblock %}{% block result_list %}{% endblock %}</form>
+<form>{% block result_list %}{% endblock %}</form>
 {% endblock %}"""
 
 
@@ -32,7 +32,7 @@ def theme(tmp_path: Path, settings: Any) -> None:
 
 
 @pytest.mark.usefixtures("theme")
-def test_every_theme_shows_buttons_downloads_and_the_test_of_a_routing_key(root: Visitor) -> None:
+def test_every_theme_shows_buttons_columns_downloads_and_the_test_of_a_routing_key(root: Visitor) -> None:
     pk = send()
     page = root.open(f"{MESSAGES}{pk}/change/")
     assert page.buttons == ["Postpone…", "Cancel…"]
@@ -44,7 +44,12 @@ def test_every_theme_shows_buttons_downloads_and_the_test_of_a_routing_key(root:
     send()
     fail(claim()[0], ValueError("no"))
     for address in (MESSAGES, ATTEMPTS):
-        text = root.open(address).root.text
+        page = root.open(address)
+        assert len(page.root.all(id="pgqueue-live")) == 1
+        boxes = [box.attributes["form"] for box in page.root.all("input", name="columns", type="checkbox")]
+        assert len(boxes) > 5
+        assert len(page.root.all("form", id=boxes[0])) == 1
+        text = page.root.text
         assert "Times are in the time zone UTC." in text
         assert ("Download: CSV · JSON" in text) == (address == ATTEMPTS), text
 
