@@ -254,6 +254,29 @@ class TestOutside:
         assert error.exception_class_path == "django.db.utils.OperationalError"
         assert "terminating connection due to administrator command" in error.traceback, "and not: its lock ran out"
 
+    @pytest.mark.parametrize("then", [True, False], ids=["in the task", "at its end"])
+    def test_a_transaction_that_was_idle_for_too_long_runs_again(
+        self, consume: Consume, diary: Diary, effects: Effects, session: Session, then: bool
+    ) -> None:
+        """PostgreSQL ends its session, by what psycopg calls an internal error."""
+        database = session.value("select current_database()")
+        session.rows(f"alter database {database} set idle_in_transaction_session_timeout = '200ms'")
+        try:
+            result = jobs.write_and_hold.enqueue("x", then=then)
+            consume()
+            started(diary, "x")
+            [entry] = diary.entries("x")
+            gone = "select not exists (select from pg_stat_activity where pid = %s)"
+            wait_until(lambda: session.value(gone, entry["backend"]), "its session was ended")
+        finally:
+            session.rows(f"alter database {database} reset idle_in_transaction_session_timeout")
+        diary.allow("x-1")
+        diary.allow("x-2")
+        ended(result)
+        wait_until(lambda: effects() == (WHOLE if then else WHOLE[:2]), "the job that it has enqueued has run")
+        assert statuses(result) == ["retried", "succeeded"]
+        assert "terminating connection due to idle-in-transaction timeout" in result.errors[0].traceback
+
     @pytest.mark.parametrize("max_attempts", [3, None])
     def test_a_connection_that_is_always_killed_ends_in_a_failure(
         self, consume: Consume, diary: Diary, effects: Effects, session: Session, max_attempts: int | None

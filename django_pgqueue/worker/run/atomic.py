@@ -87,6 +87,8 @@ def complete(execution: Execution, connection: Any, text: str | None) -> None:
         )
         ours = functions.message_complete(connection, [end], worker=execution.message.worker)
     except (InternalError, transaction.TransactionManagementError) as error:
+        if isinstance(error, InternalError) and execution.session.closed:
+            raise
         message = (
             f"{execution.message.task} is atomic, and its transaction can only be rolled back: the task went on after "
             "a database error, or called set_rollback(). Put statements that may fail into a savepoint: with "

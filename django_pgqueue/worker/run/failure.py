@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 
 from django_pgqueue.backend.lazy_result import is_known
 from django_pgqueue.compat import TaskError, TaskResultStatus
@@ -99,7 +99,9 @@ def _add_error(execution: Execution, error: TaskError) -> None:
 def _went_down_with_its_connection(execution: Execution, exception: BaseException) -> bool:
     if execution.is_lost:
         return True
-    if not getattr(execution.task, "atomic", False) or not is_a(exception, (OperationalError, InterfaceError)):
+    # A session that was idle in its transaction for too long ends with an InternalError.
+    kinds = (OperationalError, InterfaceError, InternalError)
+    if not getattr(execution.task, "atomic", False) or not is_a(exception, kinds):
         return False
     # The driver's connection, not Django's, which has opened another session by now.
     return execution.session is None or bool(execution.session.closed)

@@ -180,14 +180,15 @@ async def write_async(word: str) -> None:
 
 
 @task(atomic=True, takes_context=True)
-def write_and_hold(context: Context, word: str) -> None:
+def write_and_hold(context: Context, word: str, then: bool = True) -> None:  # noqa: FBT001, FBT002
     """Writes, enqueues, and waits until the test allows the end of this attempt."""
     write_effect(word)
     write.enqueue(f"{word}, enqueued")
     diary = Diary.of_this_process()
     diary.write(word, attempt=context.attempt, backend=connection.connection.info.backend_pid)
     diary.wait_for(f"{word}-{context.attempt}")
-    write_effect(f"{word}, second")
+    if then:
+        write_effect(f"{word}, second")
 
 
 @task(takes_context=True, atomic=True, backoff=at_once)
