@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.consumer.session import Session as ConsumerSession
 from django_pgqueue.worker.upkeep import vacuum
@@ -93,6 +94,21 @@ def test_nothing_is_tried_while_an_old_transaction_may_see_the_rows(
         assert counts(session)[1] == dead
     Vacuum().do(lambda: consumer_session)
     assert counts(session)[1] == dead + 1
+
+
+def test_a_reader_of_another_database_is_in_no_way_and_a_writer_is(
+    session: Session, dead: int, consumer_session: ConsumerSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vacuum, "OLD_SECONDS", 0)
+    with psycopg.connect(make_conninfo(conninfo(), dbname="postgres")) as other:
+        other.execute("select pg_current_xact_id()")
+        Vacuum().do(lambda: consumer_session)
+        assert counts(session)[1] == dead
+        other.rollback()
+        other.execute("set transaction isolation level repeatable read")
+        other.execute("select 1")
+        Vacuum().do(lambda: consumer_session)
+        assert counts(session) == (0, dead + 1)
 
 
 def test_what_is_in_vain_is_tried_less_and_less_often(

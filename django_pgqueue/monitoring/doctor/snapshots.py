@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.monitoring.overview.formatting import span
-from django_pgqueue.monitoring.overview.long_transactions import BEGAN, HOLDS, OLD
+from django_pgqueue.monitoring.overview.long_transactions import BEGAN, OLD
+from django_pgqueue.worker.upkeep.vacuum import HOLDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

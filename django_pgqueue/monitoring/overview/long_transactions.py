@@ -6,18 +6,11 @@ import datetime as dt
 from typing import NamedTuple
 
 from django_pgqueue.monitoring.overview import queries
+from django_pgqueue.worker.upkeep.vacuum import HOLDS
 
 OLD = dt.timedelta(minutes=5)
 NAMED = 5
 
-# Vacuum looks at the snapshots of its own database.  But each of these reaches back to the oldest transaction of all
-# databases that has written, so in a database that is never idle such a transaction counts as well.  Vacuum passes over
-# vacuums, and over what decodes changes; not over a subscriber's first copy of a table, whose ``xact_start`` is null.
-HOLDS = """(a.backend_xid is not null or a.backend_xmin is not null and a.datname = current_database())
-  and a.pid <> pg_backend_pid() and a.backend_type <> 'autovacuum worker'
-  and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
-  and not exists (select from pg_stat_replication r where r.pid = a.pid and r.state <> 'startup')"""
-"""Whether a row ``a`` of ``pg_stat_activity`` can keep dead rows of this database."""
 BEGAN = "coalesce(a.xact_start, a.state_change)"
 
 PINNED = f"""

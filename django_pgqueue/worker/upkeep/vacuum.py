@@ -25,14 +25,23 @@ MIN_SECONDS, MAX_SECONDS = 2.0, 60.0
 MAX_SHARE = 0.05
 """Vacuum takes at most this share of the time."""
 
-TABLE = """
+# Vacuum looks at the snapshots of its own database.  But each of these reaches back to the oldest transaction of all
+# databases that has written, so in a database that is never idle such a transaction counts as well.  Vacuum passes over
+# vacuums, and over what decodes changes; not over a subscriber's first copy of a table, whose ``xact_start`` is null.
+HOLDS = """(a.backend_xid is not null or a.backend_xmin is not null and a.datname = current_database())
+  and a.pid <> pg_backend_pid() and a.backend_type <> 'autovacuum worker'
+  and not exists (select from pg_stat_progress_vacuum v where v.pid = a.pid)
+  and not exists (select from pg_stat_replication r where r.pid = a.pid and r.state <> 'startup')"""
+"""Whether a row ``a`` of ``pg_stat_activity`` can keep dead rows of this database."""
+
+TABLE = f"""
 select s.n_dead_tup, s.n_live_tup, s.vacuum_count, exists (
     select from pg_stat_activity a
-    where a.pid <> pg_backend_pid() and a.backend_xmin is not null
-      and a.xact_start < clock_timestamp() - %s * interval '1 second'
+    where {HOLDS}
+      and coalesce(a.xact_start, a.state_change) < clock_timestamp() - %s * interval '1 second'
 )
 from pg_stat_all_tables s where s.relid = to_regclass('pgqueue_message')
-"""
+"""  # noqa: S608 -- a constant
 # It waits for no lock and takes none that stops others.
 VACUUM = "vacuum (skip_locked, truncate false) pgqueue_message"
 
