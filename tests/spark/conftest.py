@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests.spark import java
 from tests.spark.quick import QUICK
 from tests.support.fixtures.sessions import connect, conninfo, session, sessions, test_database
 from tests.support.waiting import wait_until
@@ -59,6 +60,13 @@ def environment(**variables: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What starts Java here, or starts a program that does, starts one that is quick."""
+    with environment(JAVA_HOME=str(java.home(tmp_path_factory.mktemp("java")))):
+        yield
 
 
 @pytest.fixture(scope="session")

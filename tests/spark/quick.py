@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 QUICK = {
-    # Most of what is run here is run once, on a few rows: to compile it takes longer than to run it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": JAVA,
     "spark.driver.memory": "1g",
 }
 QUICK_CLUSTER = QUICK | {
-    "spark.executor.extraJavaOptions": JAVA,
     "spark.executor.memory": "512m",
     "spark.cores.max": "2",
     # Who kills executors all the time is not what they have to bear otherwise.

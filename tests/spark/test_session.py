@@ -16,7 +16,8 @@ from django_pgqueue.spark.errors import NOT_STARTED, NoJava, SparkQueueError, re
 from django_pgqueue.spark.pipeline.export import patiently
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.source import PgQueueDataSource, registered
-from tests.support.pages import ROOT
+from tests.spark.java import FLAGS, READ, WRITE
+from tests.support.pages import FOLDER, ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,3 +170,9 @@ def test_a_python_process_that_does_not_start_in_time_is_tried_again() -> None:
 
     assert patiently(gather, Progress()) == []
     assert len(tries) == 3
+
+
+def test_the_page_about_timers_starts_java_as_these_tests_do() -> None:
+    page = (FOLDER / "data" / "schedule.md").read_text(encoding="utf-8")
+    assert f"{FLAGS} {WRITE}/srv/spark.jsa" in page
+    assert f"{READ}/srv/spark.jsa" in page
