@@ -83,7 +83,7 @@ def test_a_line_links_to_the_newest_attempt_and_to_all_of_its_class(root: Visito
     assert root.open(every.attributes["href"]).column("error") == ["KeyError: 'no'"]
 
 
-def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor) -> None:
+def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor, visitor: Callable[..., Visitor]) -> None:
     failed("out of paper", queue="printer", task=None)
     send()
     claim(lock_ms=-1)
@@ -91,6 +91,9 @@ def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor) -> N
     lost, plain = (line["Error"] for line in lines(root.open(ERRORS)))
     assert lost.startswith("AttemptLost shop.tasks.send_receipt the lock of worker worker-1 ran out")
     assert plain == "an error without a class raw messages out of paper"
+    for line in visitor("view_attempt").open(ERRORS).root.one("tbody").all("tr"):
+        links = [one.attributes["href"] for one in line.all("a")]
+        assert len(links) == (1 if "without a class" in line.text else 2), "no list finds what has no class"
 
 
 def test_the_time_is_chosen(root: Visitor, clock: Clock) -> None:

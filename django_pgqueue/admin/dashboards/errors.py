@@ -77,7 +77,10 @@ class ErrorGroup:
     key: str | None
     """None: the texts of its task's errors are hidden, and so is what groups them."""
 
-    error_class: str
+    error_class: str | None
+    name: str
+    """The class in words."""
+
     place: str
     newest_id: int
     message: str
@@ -199,7 +202,7 @@ def _grouped(
             message, where, key = HIDDEN if message else None, task or raw, None  # noqa: PLW2901
         group = groups.get((name, key or where))
         if group is None:
-            group = ErrorGroup(key, name, where, pk, message or "", finished_at, finished_at)
+            group = ErrorGroup(key, error_class, name, where, pk, message or "", finished_at, finished_at)
             groups[name, key or where] = group
         group.count += 1
         group.given_up += status == "failed"
@@ -223,10 +226,12 @@ def _tidy(place: str | None) -> str | None:
 
 def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | None, *, linked: bool) -> dict[str, Any]:
     """``linked``: the user may filter by the group, and not by the class alone."""
-    key = f"e{hashlib.sha256(f'{group.error_class} {group.place}'.encode()).hexdigest()[:12]}"
+    key = f"e{hashlib.sha256(f'{group.name} {group.place}'.encode()).hexdigest()[:12]}"
+    by = {"error_group": group.key if linked else None, "error_class": group.error_class}
+    filters = [(name, value) for name, value in by.items() if value][:1]
     return {
-        "name": group.error_class.rpartition(".")[2],
-        "error_class": group.error_class,
+        "name": group.name.rpartition(".")[2],
+        "error_class": group.name,
         "place": group.place,
         "message": display.shortened(group.message, 160),
         "count": display.number(group.count),
@@ -237,16 +242,13 @@ def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | N
         "picture": sparkline.bars(
             group.over_time,
             key=key,
-            title=gettext("{what} over {words}").format(what=group.error_class, words=words),
+            title=gettext("{what} over {words}").format(what=group.name, words=words),
             description=gettext("At most {count} in {span}.").format(
                 count=max(group.over_time), span=display.span(span / BARS)
             ),
         ),
         "newest_url": url("attempt_change", group.newest_id),
-        "list_url": url(
-            "attempt_changelist",
-            **({"error_class": group.error_class} if group.key is None or not linked else {"error_group": group.key}),
-        ),
+        "list_url": url("attempt_changelist", **dict(filters)) if filters else "",
         "key": group.key,
         "is_new_since": deploy.version if deploy is not None and deploy.is_new(group) else "",
     }
