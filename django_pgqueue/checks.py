@@ -260,7 +260,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
         for database in sorted(wanted)
         if not router.allow_migrate(database, conf.APP_LABEL)
     ]
-    if wanted and DEFAULT_DB_ALIAS not in wanted and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
+    if wanted and not lookup.holds_a_queue(DEFAULT_DB_ALIAS) and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
         found.append(
             checks.Warning(
                 f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but migrations would also "

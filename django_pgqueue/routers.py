@@ -27,4 +27,4 @@ class PgQueueRouter:
     def allow_migrate(self, db: str, app_label: str, **_: Any) -> bool | None:
         if app_label != conf.APP_LABEL:
             return None
-        return db in lookup.databases() if lookup.databases() else None
+        return lookup.holds_a_queue(db) if lookup.databases() else None

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any, cast
 
 from django.core.signals import setting_changed
-from django.db import DEFAULT_DB_ALIAS, router
+from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.utils.module_loading import import_string
 
 from django_pgqueue.backend.pgqueue import PgQueueBackend
@@ -38,6 +38,23 @@ def databases() -> dict[str, list[str]]:
     for alias, backend in pgqueue_backends().items():
         found.setdefault(backend.settings.database, []).append(alias)
     return found
+
+
+def holds_a_queue(database: str) -> bool:
+    """Whether one of these is the database of ``database``: two aliases may lead to the same one.
+
+    In tests they do by MIRROR in TEST, or because their test databases have the same name.
+    """
+    return any(_are_the_same(database, alias) for alias in databases() if alias in connections)
+
+
+def _are_the_same(one: str, other: str) -> bool:
+    mine, its = connections[one].settings_dict, connections[other].settings_dict
+    if one == other or its["TEST"]["MIRROR"] == one:
+        return True
+    if not its["NAME"] or any(mine[key] != its[key] for key in ("ENGINE", "HOST", "PORT")):
+        return False
+    return mine["NAME"] in (its["NAME"], connections[other].creation.test_db_signature()[-1])
 
 
 def default_database() -> str:

@@ -46,7 +46,8 @@ def database(session: psycopg.Connection[Any], alias: str) -> Iterator[None]:
     drop = sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
     session.execute(drop)
     session.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
-    connections.settings[alias] = {**connections.settings["default"], "NAME": name}
+    of_default = connections.settings["default"]
+    connections.settings[alias] = {**of_default, "NAME": name, "TEST": {**of_default["TEST"], "NAME": None}}
     try:
         yield
     finally:

@@ -46,6 +46,20 @@ def test_migrations_create_nothing_in_a_database_without_a_queue(empty: str) -> 
     migrate(empty, "zero")
 
 
+@pytest.mark.parametrize("test", [{}, {"MIRROR": "empty"}], ids=["the same name", "a mirror"])
+def test_migrations_of_another_alias_of_its_database_make_the_tables(
+    empty: str, settings: Settings, monkeypatch: pytest.MonkeyPatch, test: dict[str, str]
+) -> None:
+    """Such as one that goes around a pooler: Django records the migrations of both in the same table."""
+    known = connections[empty].settings_dict
+    port = {"PORT": "6432"} if test else {}
+    monkeypatch.setitem(connections.settings, "direct", {**known, **port, "TEST": {**known["TEST"], **test}})
+    settings.TASKS = in_database("direct")
+    migrate(empty)
+    assert "pgqueue_message" in tables(empty)
+    migrate(empty, "zero")
+
+
 def test_without_any_queue_the_router_has_no_opinion(empty: str, settings: Settings) -> None:
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
     migrate(empty)
