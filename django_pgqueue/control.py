@@ -72,8 +72,7 @@ def run_from_step(result: AnyTaskResult | str | int, step: str, *, database: str
     except DataError as error:
         if not isinstance(error.__cause__, InvalidParameterValue):
             raise
-        said = error.__cause__.diag
-        message = f"Nothing was enqueued: {said.message_primary}. {said.message_hint or ''}".rstrip()
+        message = f"Nothing was enqueued: {functions.refusal_of(error)}"
         raise InvalidStep(message) from error
 
 

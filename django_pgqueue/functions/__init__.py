@@ -23,7 +23,7 @@ from django_pgqueue.functions.channel import (
     refusal,
 )
 from django_pgqueue.functions.clock import now
-from django_pgqueue.functions.connection import Connection, may_read
+from django_pgqueue.functions.connection import Connection, may_read, refusal_of
 from django_pgqueue.functions.dequeue import (
     DequeueArguments,
     Floor,

@@ -25,6 +25,14 @@ def may_read(connection: Connection, table: str) -> bool:
         return bool(cursor.fetchone()[0])
 
 
+def refusal_of(error: Exception) -> str:
+    """Returns why PostgreSQL refused a call, and its hint, whichever language it speaks."""
+    said = getattr(error.__cause__, "diag", None)  # Django's errors have that of psycopg
+    if said is None or said.message_primary is None:
+        return str(error)
+    return str(said.message_primary) if said.message_hint is None else f"{said.message_primary}. {said.message_hint}"
+
+
 def array_of(items: Iterable[object]) -> str:
     """Returns an array as text, of items without commas or quotes: psycopg's own adaption takes ten times as long."""
     return f"{{{','.join(map(str, items))}}}"

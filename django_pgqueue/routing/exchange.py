@@ -145,7 +145,7 @@ class Exchange:
                     raise UnknownExchange(self._is_unknown())
                 return functions.binding_declare(self._connection, binding)[1]
         except DataError as error:
-            raise InvalidPattern(str(error).partition("\nCONTEXT")[0]) from error
+            raise InvalidPattern(functions.refusal_of(error)) from error
 
     def _encoded(self, headers: Mapping[str, Any] | None) -> str | None:
         if headers is None:

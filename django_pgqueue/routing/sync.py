@@ -70,7 +70,7 @@ def synchronise(database: str, *, prune: bool) -> list[Change]:
             try:
                 change.apply(connection)
             except DataError as error:
-                message = f"{change}: {str(error).partition(chr(10) + 'CONTEXT')[0]}"
+                message = f"{change}: {functions.refusal_of(error)}"
                 raise InvalidPattern(message) from error
     return wanted
 

@@ -118,7 +118,7 @@ class BindingForm(TaskForm):
             with transaction.atomic(using=alias()):
                 functions.binding_compile(connections[alias()], given["kind"], given["pattern"])
         except (InvalidMessage, DataError) as error:
-            self.add_error("pattern", str(error).partition("\nCONTEXT")[0])
+            self.add_error("pattern", functions.refusal_of(error))
 
     def validate_unique(self) -> None:
         """Refuses to make a binding equal to another one: equal bindings are one binding."""
