@@ -111,6 +111,19 @@ def test_a_stream_that_was_closed_is_no_error_of_the_thread() -> None:
     wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")
 
 
+def test_the_thread_goes_on_after_any_error() -> None:
+    class Short(io.StringIO):
+        def write(self, text: str) -> int:
+            raise MemoryError(len(text))
+
+    lines = LineHandler(Short(), logging.Formatter(PLAIN))
+    lines.succeeded(end())
+    wait_until(lambda: not (lines._woken.is_set() or lines._waiting), "its thread has tried")
+    lines.stream = io.StringIO()
+    lines.succeeded(end(message_id=8))
+    wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")
+
+
 def test_a_line_that_cannot_be_encoded_loses_no_other(tmp_path: Path) -> None:
     with (tmp_path / "lines").open("w", encoding="ascii") as stream:
         lines = LineHandler(stream, logging.Formatter(PLAIN))

@@ -97,7 +97,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
             self._woken.clear()
             try:
                 self.flush()
-            except (OSError, ValueError):  # nobody reads the stream any more, or it is closed
+            except Exception:  # noqa: BLE001 -- nobody reads the stream, it is closed, memory ran out: later lines matter
                 self._waiting.clear()
 
     def _write_waiting(self) -> None:
