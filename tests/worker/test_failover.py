@@ -6,34 +6,25 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.diary import FOLDER, Diary
+from tests.support.fixtures.servers import server
 from tests.support.processes import ROOT, QWorker
-from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     import psycopg
 
+    from tests.support.server import Server
+
+__all__ = ["server"]
+
 SEQUENCE = "pg_get_serial_sequence('pgqueue_message', 'id')"
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:  # not in pytest's, which is for its user alone
-        server = Server(Path(name))
-        try:
-            server.make()
-            yield server
-        finally:
-            server.remove()
 
 
 @pytest.fixture

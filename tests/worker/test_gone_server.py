@@ -7,21 +7,24 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.diary import FOLDER, Diary
+from tests.support.fixtures.servers import server
 from tests.support.processes import ROOT, QWorker
-from tests.support.server import Server
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import psycopg
+
+    from tests.support.server import Server
+
+__all__ = ["server"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -76,20 +79,14 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:  # not in pytest's, which is for its user alone
-        server = Server(Path(name))
-        workers: list[QWorker] = []
-        try:
-            server.make()
-            site = Site(server, tmp_path)
-            workers += site.workers
-            site.hold()
-            yield site
-        finally:
-            for worker in workers:
-                worker.kill()
-            server.remove()
+def site(server: Server, tmp_path: Path) -> Iterator[Site]:
+    site = Site(server, tmp_path)
+    try:
+        site.hold()
+        yield site
+    finally:
+        for worker in site.workers:
+            worker.kill()
 
 
 def test_a_restart_of_the_server_makes_no_worker_look_dead(site: Site) -> None:

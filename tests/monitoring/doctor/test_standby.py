@@ -7,28 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.fixtures.servers import server
 from tests.support.processes import ROOT
-from tests.support.server import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.support.server import Server
 
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:  # not in pytest's, which is for its user alone
-        server = Server(Path(name))
-        try:
-            server.make()
-            yield server
-        finally:
-            server.remove()
+__all__ = ["server"]
 
 
 def manage(server: Server, port: int, *arguments: str) -> str:

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +23,15 @@ from django_pgqueue.worker.upkeep.maintenance import Maintenance
 from example_project.development.embedded_postgres.binaries import Binaries
 from tests.support.address import process_variables
 from tests.support.databases import psql_program
+from tests.support.fixtures.servers import server
 from tests.support.pages import FOLDER, ROOT, blocks
 from tests.support.server import Node, Server
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["server"]
 
 PAGE = FOLDER / "operate" / "backup.md"
 DAY = "2020-02-03"
@@ -184,17 +186,6 @@ def test_messages_restored_alone_are_dequeued_and_a_worker_recounts_channels(she
 
 
 # To a moment
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pgqueue-backup-") as name:  # not in pytest's, which is for its user alone
-        server = Server(Path(name))
-        try:
-            server.make()
-            yield server
-        finally:
-            server.remove()
 
 
 def settings(word: str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,26 +15,18 @@ from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import url_without_password
 from tests.spark.pipeline.test_export import Said
 from tests.support.databases import install, session_in
-from tests.support.server import Server
+from tests.support.fixtures.servers import server
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from tests.support.server import Node
+    from tests.support.server import Node, Server
 
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(prefix="pgqueue-servers-") as name:
-        server = Server(Path(name))
-        try:
-            server.make()
-            yield server
-        finally:
-            server.remove()
+__all__ = ["server"]
 
 
 @pytest.fixture
