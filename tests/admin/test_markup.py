@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.staticfiles import finders
 from django.test import modify_settings, override_settings
 
+from django_pgqueue.admin.parts import display
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, fail, retry, send, sign_in
 
 if TYPE_CHECKING:
@@ -83,3 +84,9 @@ def test_large_numbers_may_be_grouped(root: Visitor) -> None:
         assert page.count.endswith("1 Nachricht")
         question = root.act(MESSAGES, "cancel", [pk])
         assert root.confirm(question).said == ["1 Nachricht abgebrochen."]
+
+
+def test_a_task_is_broken_behind_dots_and_underscores_and_escaped() -> None:
+    shown = str(display.task("<b>_shop.tasks.send_receipt"))
+    assert "send_<wbr>receipt" in shown
+    assert "&lt;b&gt;_<wbr>shop.<wbr>tasks<" in shown

@@ -58,6 +58,8 @@ class _Reader(HTMLParser):
         self.root = self.at = Element("", {}, None)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "wbr":  # the text goes on
+            return
         element = Element(tag, {name: value or "" for name, value in attrs}, self.at)
         self.at.children.append(element)
         if tag not in VOID:

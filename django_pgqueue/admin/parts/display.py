@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from django.utils.html import format_html
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.expressions import PRETTY_LENGTH, SHORT_LENGTH
@@ -15,8 +16,6 @@ from django_pgqueue.values.times import local
 
 if TYPE_CHECKING:
     import datetime as dt
-
-    from django.utils.safestring import SafeString
 
 __all__ = [
     "NOTHING",
@@ -74,9 +73,16 @@ def task(name: str | None) -> SafeString | str:
     return format_html(
         '<span title="{}">{} <span class="pgqueue-quiet pgqueue-line">{}</span></span>',
         name[:SHORT_LENGTH],
-        shortened(function, 60),
-        shortened(module, 60),
+        _breakable(shortened(function, 60)),
+        _breakable(shortened(module, 60)),
     )
+
+
+def _breakable(name: SafeString | str) -> SafeString:
+    """Lets a line of a narrow column end behind a dot or an underscore, and not only anywhere."""
+    if isinstance(name, SafeString):
+        return name
+    return mark_safe(escape(name).replace(".", ".<wbr>").replace("_", "_<wbr>"))  # noqa: S308 -- escaped
 
 
 def attempt(number: int, most: int | None) -> str:
