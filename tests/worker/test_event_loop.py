@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue.worker.run.event_loop import EventLoop
 from tests.support.site import jobs
 from tests.support.waiting import wait_until
 from tests.support.watching import ended
@@ -32,3 +35,14 @@ def test_the_end_of_one_coroutine_keeps_the_connection_of_another(
         assert ended(jobs.follow_async.enqueue()).status == "SUCCESSFUL"
     diary.allow("go on")
     assert ended(reads).return_value > 100
+
+
+def test_a_late_order_to_stop_cuts_no_cleaning_short() -> None:
+    its = asyncio.new_event_loop()
+    loop = EventLoop(SimpleNamespace())  # type: ignore[arg-type]
+    cleaning = its.create_task(asyncio.sleep(0.05))
+    loop._cleaning.add(cleaning)
+    its.call_soon(its.stop)
+    loop._close(its)
+    assert cleaning.done()
+    assert its.is_closed()

@@ -135,7 +135,10 @@ class EventLoop:
 
     def _close(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._cleaning:
-            loop.run_until_complete(asyncio.wait(list(self._cleaning)))
+            cleaned = loop.create_task(asyncio.wait(list(self._cleaning)))
+            while not (cleaned.done() or loop.is_closed()):
+                with contextlib.suppress(RuntimeError):  # an order to stop that the loop had not yet read
+                    loop.run_until_complete(cleaned)
         if not asyncio.all_tasks(loop):  # a task may have started others besides itself
             loop.close()
 
