@@ -5,18 +5,21 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 from django.db.backends.signals import connection_created
+from psycopg import errors
 
 from django_pgqueue.worker.run import connect_first
 from tests.support.databases import refusing_connections
-from tests.support.site import jobs
+from tests.support.site import jobs, slow
 from tests.support.waiting import wait_until
-from tests.support.watching import ended, statuses
+from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
+    from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
     from tests.support.fixtures.workers import Session
 
@@ -67,6 +70,38 @@ def test_jobs_behind_one_that_got_no_connection_wait_for_one(
     for result in behind:
         assert set(statuses(ended(result))) <= {"deferred", "succeeded"}
     assert sorted(effects()) == sorted(f"{number}" for number in range(20))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_of_a_job_without_a_connection_does_not_wait_for_another_job(consume: Consume, diary: Diary) -> None:
+    consume(threads=2)
+    neighbour = slow.hold_shared_thread.enqueue("x")
+    started(diary, "x")
+    assert statuses(ended(slow.lose_connection.enqueue())) == ["failed"]
+    assert statuses(neighbour) == []
+    diary.allow("x-1")
+    assert statuses(ended(neighbour)) == ["succeeded"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (psycopg.OperationalError(), True),
+        (psycopg.InterfaceError(), True),
+        (errors.AdminShutdown(), True),
+        (errors.TooManyConnections(), True),
+        (errors.ConnectionFailure(), True),
+        (errors.QueryCanceled(), False),
+        (errors.LockNotAvailable(), False),
+        (errors.DeadlockDetected(), False),
+        (errors.DiskFull(), False),
+        (errors.UniqueViolation(), False),
+    ],
+)
+def test_time_outs_and_locks_are_no_errors_of_the_connection(error: psycopg.Error, *, is_one: bool) -> None:
+    outer = OperationalError()
+    outer.__cause__ = error
+    assert connect_first.is_of_a_connection(outer) is is_one
 
 
 @pytest.mark.django_db(transaction=True)

@@ -12,6 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import psycopg
 from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
@@ -20,6 +21,7 @@ from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
 from django_pgqueue.worker.run.isolation import first_line
+from django_pgqueue.worker.run.shared_thread import shared_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +36,14 @@ SECONDS = 60.0
 PAUSES = (0.1, 0.3, 1.0, 2.0, None)
 MAX_UNCONNECTED_SECONDS = 60.0
 """The longest wait before a job is tried again that got no connection."""
-OF_CONNECTIONS = (OperationalError, InterfaceError)
-NO_CONNECTION = (*OF_CONNECTIONS, OSError)
+MAX_LEARN_SECONDS = 1.0
+"""No end waits longer than that behind another job in the shared thread."""
+NO_CONNECTION = (OperationalError, InterfaceError, OSError)
 """The last one: this process may open no more files."""
+OF_CONNECTIONS = (psycopg.OperationalError, psycopg.InterfaceError)
+LOST = ("08", "57P", "53300")
+"""How the SQLSTATE of a lost connection, or of none, begins.  Most have no SQLSTATE.  Lock and statement time-outs are
+operational errors too, and their connections are as good as before."""
 
 
 class ConnectFirst:
@@ -61,11 +68,15 @@ class ConnectFirst:
 
     async def alearn(self, execution: Execution, exception: BaseException) -> None:
         if is_of_a_connection(exception):
-            await sync_to_async(self.learn)(execution, exception)
+            asked = shared_thread().submit(self.learn, execution, exception)
+            await asyncio.wait([asyncio.wrap_future(asked)], timeout=MAX_LEARN_SECONDS)
 
 
 def is_of_a_connection(exception: BaseException) -> bool:
-    return any(issubclass(type(cause), OF_CONNECTIONS) for cause in causes(exception))
+    return any(
+        issubclass(type(cause), OF_CONNECTIONS) and (cause.sqlstate is None or cause.sqlstate.startswith(LOST))  # type: ignore[attr-defined]
+        for cause in causes(exception)
+    )
 
 
 def _is_connected(database: str) -> bool:

@@ -8,8 +8,9 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import task
@@ -169,6 +170,13 @@ async def hold_async(context: TaskContext[Any, Any], word: str) -> int:
 @task(takes_context=True)
 async def hold_shared_thread(context: TaskContext[Any, Any], word: str) -> int:
     return await sync_to_async(stick)(context, word)
+
+
+@task
+async def lose_connection() -> None:
+    """Fails as a task does whose connection is gone."""
+    message = "the connection is lost"
+    raise OperationalError(message) from psycopg.OperationalError(message)
 
 
 @task(timeout=1.0)
