@@ -147,14 +147,11 @@ def test_a_burst_beside_an_idle_worker_ends(start: Start, session: Session) -> N
     wait_until(lambda: Message.objects.filter(parked_at__isnull=False).exists(), "it is parked")
 
     def says_room() -> bool:
-        """Looks while there is work: on a loaded machine the worker may sleep again soon after it."""
-        results = [write.enqueue("so many that it wakes up") for _ in range(40)]
-        says = "select bool_or(has_room) from pgqueue_worker where tasks"
-        for result in results:
-            ended(result)
-            if session.value(says):
-                return True
-        return False
+        """Single jobs keep it awake, with room, and many wake it up."""
+        asleep, has_room = session.rows("select is_asleep, has_room from pgqueue_worker where tasks")[0]
+        for _ in range(40 if asleep else 1):
+            write.enqueue("again")
+        return bool(has_room)
 
     wait_until(says_room, "it has room")
     for _ in range(3):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[3]
-START_SECONDS = 90
+START_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)
