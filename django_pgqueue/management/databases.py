@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
-from django.db import ProgrammingError
+from django.db import OperationalError, ProgrammingError, connections
 from psycopg.errors import InsufficientPrivilege
 
 from django_pgqueue import functions
@@ -28,15 +28,25 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
 
 @contextmanager
 def with_its_queue(alias: str) -> Iterator[None]:
-    """If the database lacks what the command needs, or its login may not do it, ends it with the remedy."""
+    """Ends a command with the remedy if the database lacks what it needs, does not answer, or refuses the login."""
     try:
         with functions.explained(alias):
             yield
     except OutdatedQueue as error:
         raise CommandError(error) from error
+    except OperationalError as error:
+        connections[alias].close()  # the next query opens a new one
+        raise CommandError(_unanswered(alias, error)) from error
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
         said = error.__cause__.diag.message_primary
         message = f"The login of the database {alias!r} may not do this ({said}). sql/roles.sql says which role may."
         raise CommandError(message) from error
+
+
+def _unanswered(alias: str, error: OperationalError) -> str:
+    if getattr(error.__cause__, "sqlstate", None) is None:
+        return f"The database {alias!r} cannot be reached: {error}"
+    said = error.__cause__.diag.message_primary  # type: ignore[union-attr]
+    return f"The database {alias!r} broke off: {said}. Try again; manage.py qdoctor shows locks and other causes."

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.routing.sync import changes, synchronise
 from django_pgqueue.tasks import registry
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from django_pgqueue.routing.sync import Change
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Writes the exchanges and bindings that the code declares (@subscribe, declare_binding, declare_exchange) "
         "into the database. Run it at each deployment: it changes and prints the differences."

@@ -8,11 +8,12 @@ import textwrap
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, no_translations
+from django.core.management.base import CommandError, no_translations
 from django.db import OperationalError
 
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.management.terminal.text import printable
 from django_pgqueue.monitoring import setup
 from django_pgqueue.monitoring.doctor import Finding, Severity, Subject, examination, examine
@@ -26,7 +27,7 @@ WIDEST, NARROWEST = 100, 40
 MAX_ALIKE = 5
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Checks the queue, its database and the server, and prints each problem with its remedy. The command changes "
         "nothing. It exits with 1 when it found an error (see --fail-level), and with 2 when it could not reach the "
@@ -56,6 +57,9 @@ class Command(BaseCommand):
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
         if options["setup"]:
+            if options["json"] or options["database"]:
+                message = "--setup looks at all backends, and prints text: it goes with neither --database nor --json."
+                raise CommandError(message, returncode=CAN_NOT_ASK)
             self._walk()
             return
         asked = databases.asked(options["database"], returncode=CAN_NOT_ASK)

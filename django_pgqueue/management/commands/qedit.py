@@ -7,13 +7,14 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, no_translations
+from django.core.management.base import CommandError, no_translations
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime, parse_duration
 
 from django_pgqueue import control
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.management.terminal.text import person
 from django_pgqueue.values.edit_filter import Filter, parameters
 from django_pgqueue.values.names import name_of
@@ -32,7 +33,7 @@ TIMES = [field.name for field in dataclasses.fields(Filter) if field.type == "dt
 TEXTS = [field.name for field in dataclasses.fields(Filter) if field.type == "str | None"]
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Runs now, postpones, cancels, deletes, moves, prioritises or enqueues again everything that matches. "
         "It counts first, and changes something only with --yes; then workers do it, and the command shows how far "

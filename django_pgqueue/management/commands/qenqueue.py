@@ -8,13 +8,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime, parse_duration
 
 from django_pgqueue.backend.bulk import Call, enqueue_many
+from django_pgqueue.backend.lookup import default_database
+from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import TaskException
 from django_pgqueue.exceptions import InvalidMessage, PgQueueError
+from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.tasks import registry
 
 if TYPE_CHECKING:
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 KEYS = ("args", "kwargs", "priority", "run_after", "queue", "channel")
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Enqueues a task, all in one transaction. Each line of the file is one job: a JSON array (positional "
         f"arguments) or an object with some of the keys {', '.join(KEYS)}. run_after is an ISO 8601 time or duration."
@@ -45,10 +49,11 @@ class Command(BaseCommand):
         registry.autodiscover()
         try:
             task = registry.find(options["task"])
-            if options["file"] is None:
-                count = enqueue_many(task, [single(options["positional"], options["named"])])
-            else:
-                count = self._enqueue_file(task, options["file"])
+            with databases.with_its_queue(database_of(task)):
+                if options["file"] is None:
+                    count = enqueue_many(task, [single(options["positional"], options["named"])])
+                else:
+                    count = self._enqueue_file(task, options["file"])
         except (PgQueueError, TaskException, TypeError, ValueError) as error:
             message = f"Nothing was enqueued. {error}"
             raise CommandError(message) from error
@@ -65,6 +70,11 @@ class Command(BaseCommand):
                 raise InvalidMessage(message) from error
             advance = stack.enter_context(progress.bar("enqueuing", size))
             return enqueue_many(task, calls(file, advance))
+
+
+def database_of(task: Any) -> str:
+    backend = task.get_backend()
+    return backend.settings.database if isinstance(backend, PgQueueBackend) else default_database()
 
 
 def calls(file: Iterable[bytes], advance: Callable[[int, str | None], None] | None) -> Iterator[Call]:

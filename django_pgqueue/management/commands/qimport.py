@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from django.core.exceptions import ImproperlyConfigured
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import DatabaseError, ProgrammingError, connections, transaction
 
 from django_pgqueue import functions
@@ -22,6 +22,7 @@ from django_pgqueue.management.sources.django_q2 import DjangoQ2
 from django_pgqueue.management.sources.found import AT_A_TIME, Job, Unmeant
 from django_pgqueue.management.sources.procrastinate import Procrastinate
 from django_pgqueue.management.sources.tasks_db import TasksDb
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import check_call
@@ -44,7 +45,7 @@ FEW = 5
 """So many ids of rows that stay are shown."""
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Moves the waiting jobs and the schedules of another queue in the same database into this one, in one "
         "transaction. What cannot be moved is listed, and stays where it is. Begin with --dry-run."
@@ -64,18 +65,17 @@ class Command(BaseCommand):
             message = f"TASKS names queues in {', '.join(found) or 'no database'}: choose one with --database."
             raise CommandError(message)
         source = SOURCES[options["source"]]()
-        check_source(options["source"], source, found[0])
         move = Move(source, found[0], is_dry=options["dry_run"])
-        try:
-            with transaction.atomic(using=found[0]):
-                move.run()
-                if move.is_dry:
-                    transaction.set_rollback(True, using=found[0])
-        except ProgrammingError as error:  # no permission, or a column that another release of theirs has not
-            message = f"Nothing was moved from {options['source']}: {str(error).splitlines()[0]}."
-            raise CommandError(message) from error
-        except OutdatedQueue as error:
-            raise CommandError(error) from error
+        with databases.with_its_queue(found[0]):
+            check_source(options["source"], source, found[0])
+            try:
+                with transaction.atomic(using=found[0]):
+                    move.run()
+                    if move.is_dry:
+                        transaction.set_rollback(True, using=found[0])
+            except ProgrammingError as error:  # no permission, or a column that another release of theirs has not
+                message = f"Nothing was moved from {options['source']}: {str(error).splitlines()[0]}."
+                raise CommandError(message) from error
         if options["verbosity"]:
             self._tell(move)
 

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.db import connections
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
@@ -15,6 +15,7 @@ from psycopg.conninfo import make_conninfo
 from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.distribution import install_command
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.spark import arguments
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.progress import Lines, Progress
@@ -28,7 +29,7 @@ VARIABLE = "PGQUEUE_SPARK_URL"
 """This command puts the URL of the database here, for Spark's processes on this machine."""
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Exports finished attempts to a lake of Delta tables, follows them, reports on them, enqueues them again, "
         "and predicts the waiting times with other workers. "

@@ -149,13 +149,12 @@ def of_tasks(database: str, queues: list[str]) -> dict[str, list[Recent]]:
 
 @contextmanager
 def looking(database: str) -> Iterator[None]:
-    try:
-        with databases.with_its_queue(database), overview.bounded(database):
-            yield
-    except OperationalError as error:
-        connections[database].close()  # the next query opens a new one
-        if isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+    with databases.with_its_queue(database):
+        try:
+            with overview.bounded(database):
+                yield
+        except OperationalError as error:
+            if not isinstance(error.__cause__, psycopg.errors.QueryCanceled):
+                raise
             message = f"The query took longer than {STATEMENT_TIMEOUT.rstrip('s')} seconds and was cancelled."
-        else:
-            message = f"The database {database!r} cannot be reached: {error}"
-        raise CommandError(message) from error
+            raise CommandError(message) from error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.conf import settings as django_settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import CommandError
 from django.utils.log import AdminEmailHandler
 
 from django_pgqueue import functions
@@ -28,6 +28,7 @@ from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.logs import JsonFormatter, without_failures
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.management.terminal.dry_run import explain
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.tasks import registry
 from django_pgqueue.values import redaction
 from django_pgqueue.values.names import NAMES_ARE, is_name
@@ -52,7 +53,7 @@ MAX_SECONDS = 1e9
 LAST_PORT = 65_535
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     _has_command_line = False  # --reload can restart only a command line
 
     help = "Runs the jobs of the queue until SIGTERM or Ctrl-C (a second signal stops the worker at once)."

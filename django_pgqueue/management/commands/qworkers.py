@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand, CommandError, no_translations
+from django.core.management.base import CommandError, no_translations
 from django.db import connections
 
 from django_pgqueue import control, functions
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
+from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.management.terminal.text import person, printable, table
 from django_pgqueue.models import Worker
 from django_pgqueue.monitoring.overview import bounded
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from django.core.management.base import CommandParser
 
 
-class Command(BaseCommand):
+class Command(PrintingCommand):
     help = (
         "Lists the workers. With --pause, --resume, --stop or --slots it gives an order to one or more of them: they "
         "follow it within seconds."
