@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import TaskResult
@@ -29,4 +30,15 @@ def of_values(**values: Any) -> PgQueueTaskResult:
     result = object.__new__(PgQueueTaskResult)
     for name, value in values.items():
         object.__setattr__(result, name, value)
+    for newer in NEWER:
+        value = newer.default if newer.default_factory is MISSING else newer.default_factory()
+        object.__setattr__(result, newer.name, value)
     return result
+
+
+KNOWN = {
+    "task", "id", "status", "enqueued_at", "started_at", "last_attempted_at", "finished_at", "args", "kwargs",
+    "backend", "errors", "worker_ids", "_return_value",
+}  # fmt: skip
+NEWER = tuple(item for item in fields(PgQueueTaskResult) if item.name not in KNOWN)
+"""Fields that a later release of Django has added.  They get their defaults."""
