@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,15 @@ from psycopg import errors
 
 from django_pgqueue.worker.run import connect_first
 from tests.support.databases import refusing_connections
-from tests.support.site import jobs, slow
-from tests.support.waiting import wait_until
+from tests.support.site import jobs, slow, tasks
+from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
-    from tests.support.fixtures.workers import Session
+    from tests.support.fixtures.workers import Session, Start
 
 
 @pytest.mark.django_db(transaction=True)
@@ -81,6 +82,70 @@ def test_the_end_of_a_job_without_a_connection_does_not_wait_for_another_job(con
     assert statuses(neighbour) == []
     diary.allow("x-1")
     assert statuses(ended(neighbour)) == ["succeeded"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_end_without_a_connection_tells_its_error_though_somebody_cancels_it(
+    consume: Consume, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect_first, "MAX_BEHIND_SECONDS", SECONDS)
+    slots = consume(threads=2).slots
+    neighbour = slow.hold_shared_thread.enqueue("x")
+    started(diary, "x")
+    lost = slow.lose_connection.enqueue()
+    wait_until(lambda: slots.shared._line, "its end asks for the connection, behind the other's call")
+    slots.cancel({int(lost.id)})
+    assert ended(lost).errors[0].exception_class_path == "django.db.utils.OperationalError"
+    assert statuses(lost) == ["failed"]
+    diary.allow("x-1")
+    ended(neighbour)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("why", ["another job has lost its connection", "the worker has reconnected"])
+def test_the_begin_of_an_async_job_does_not_wait_for_another_job(consume: Consume, diary: Diary, why: str) -> None:
+    slots = consume(threads=2).slots
+    neighbour = slow.hold_shared_thread.enqueue("x")
+    started(diary, "x")
+    if why == "the worker has reconnected":
+        slots.reconnects += 1
+    else:
+        slots.connect_first.turn_on()
+    assert statuses(ended(jobs.follow_async.enqueue())) == ["succeeded"]
+    assert statuses(neighbour) == []
+    diary.allow("x-1")
+    assert statuses(ended(neighbour)) == ["succeeded"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [slow.write_in_time, slow.write_in_time_atomically], ids=["plain", "atomic"])
+def test_the_timeout_of_a_job_does_not_run_while_it_waits_for_a_connection(
+    consume: Consume, task: AnyTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connect_first, "PAUSES", (slow.TIMEOUT_SECONDS, slow.TIMEOUT_SECONDS, None))
+    consume(threads=1).slots.connect_first.turn_on()
+    with refusing_connections(connection.settings_dict["NAME"]):
+        result = task.enqueue("tea")
+        wait_until(lambda: statuses(result), "its first attempt has ended")
+        assert set(statuses(result)) == {"deferred"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_begins_with_a_connection_keeps_none_of_a_pool(start: Start, diary: Diary, session: Session) -> None:
+    """Of a pool with one connection, which other jobs need."""
+    pytest.importorskip("psycopg_pool")
+    pool = {"pool": {"min_size": 1, "max_size": 1, "timeout": 2 * SECONDS}}
+    worker = start("--threads", "2", PGQUEUE_TEST_DATABASE_OPTIONS=json.dumps(pool))
+    for pid in session.strangers():
+        session.rows("select pg_terminate_backend(%s)", pid)
+    worker.says("reconnected")
+    first, second = tasks.hold.enqueue("x"), tasks.hold.enqueue("y")
+    started(diary, "x")
+    started(diary, "y")
+    for word in ("x-1", "y-1"):
+        diary.allow(word)
+    assert [statuses(ended(result)) for result in (first, second)] == [["succeeded"]] * 2
+    assert worker.stop() == 0
 
 
 @pytest.mark.parametrize(

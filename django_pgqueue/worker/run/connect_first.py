@@ -7,13 +7,14 @@ the next, has failed its whole queue before anybody has seen the first error.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from asgiref.sync import sync_to_async
 from django.db import InterfaceError, OperationalError, connections
 
 from django_pgqueue.consumer.errors import causes
@@ -34,10 +35,12 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 SECONDS = 60.0
 PAUSES = (0.1, 0.3, 1.0, 2.0, None)
+MAX_TRY_SECONDS = 10.0
+"""No further try begins after that: one may take as long as the network, or a pool, lets it."""
 MAX_UNCONNECTED_SECONDS = 60.0
 """The longest wait before a job is tried again that got no connection."""
-MAX_LEARN_SECONDS = 1.0
-"""No end waits longer than that behind another job in the shared thread."""
+MAX_BEHIND_SECONDS = 1.0
+"""No begin, and no end, waits longer than that behind another job in the shared thread."""
 NO_CONNECTION = (OperationalError, InterfaceError, OSError)
 """The last one: this process may open no more files."""
 OF_CONNECTIONS = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -49,10 +52,12 @@ operational errors too, and their connections are as good as before."""
 class ConnectFirst:
     """Whether the jobs of a process do.  Its slots, and its own thread, tell of lost connections."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("_until", "is_connecting")
 
     def __init__(self) -> None:
         self._until = 0.0
+        self.is_connecting = False
+        """The shared thread connects for a job that begins."""
 
     @property
     def is_on(self) -> bool:
@@ -69,7 +74,28 @@ class ConnectFirst:
     async def alearn(self, execution: Execution, exception: BaseException) -> None:
         if is_of_a_connection(exception):
             asked = shared_thread().submit(self.learn, execution, exception)
-            await asyncio.wait([asyncio.wrap_future(asked)], timeout=MAX_LEARN_SECONDS)
+            with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
+                await asyncio.wait([asyncio.wrap_future(asked)], timeout=MAX_BEHIND_SECONDS)
+
+    async def aconnect(self, database: str) -> None:
+        """Connects in the shared thread, unless the call of another job keeps it: then that connection is not asked."""
+        call = Context().run(shared_thread().submit, self._connect, database)  # no call of the job's own
+        asked = asyncio.wrap_future(call)
+        try:
+            while not asked.done():
+                await asyncio.wait([asked], timeout=MAX_BEHIND_SECONDS)
+                if not (asked.done() or self.is_connecting):
+                    return
+            asked.result()
+        finally:
+            asked.cancel()
+
+    def _connect(self, database: str) -> None:
+        self.is_connecting = True
+        try:
+            _connect(database)
+        finally:
+            self.is_connecting = False
 
 
 def is_of_a_connection(exception: BaseException) -> bool:
@@ -88,37 +114,52 @@ def connect(execution: Execution) -> None:
     connected(execution, partial(_connect, execution.backend.settings.database))
 
 
-async def aconnect(execution: Execution) -> None:
-    ask = sync_to_async(partial(_connect, execution.backend.settings.database))
-    for pause_seconds in PAUSES:
-        try:
-            return await ask()
-        except NO_CONNECTION as error:
-            if pause_seconds is None or execution.is_over:
-                raise _not_begun(execution, error) from error
-        await asyncio.sleep(pause_seconds)
+async def aconnect(execution: Execution, connect_first: ConnectFirst) -> None:
+    with shared_thread().waiting(execution):
+        give_up_at = time.monotonic() + MAX_TRY_SECONDS
+        for pause_seconds in PAUSES:
+            try:
+                return await connect_first.aconnect(execution.backend.settings.database)
+            except NO_CONNECTION as error:
+                if pause_seconds is None or execution.is_over or time.monotonic() >= give_up_at:
+                    raise _not_begun(execution, error) from error
+            await asyncio.sleep(pause_seconds)
     raise AssertionError
 
 
 def _connect(database: str) -> None:
     connection = connections[database]
-    if connection.connection is not None and not connection.in_atomic_block and not connection.is_usable():
+    if connection.in_atomic_block:
+        return
+    if connection.connection is not None and not connection.is_usable():
         connection.close()
     connection.ensure_connection()
+    if connection.settings_dict["OPTIONS"].get("pool"):  # others may need it, and this job may never do
+        _give_back(connection)
+
+
+def _give_back(connection: Any) -> None:
+    is_usable = connection.is_usable()
+    connection.close()
+    if not is_usable:  # the pool drops it
+        message = "the pool had a connection that is lost"
+        raise OperationalError(message)
 
 
 def connected(execution: Execution, ask: Callable[[], T]) -> T:
-    """Returns what ``ask`` does.  It looks for a connection for some seconds: a worker without one must not hurry
-    through its queue and put back one message after the other.
+    """Returns what ``ask`` does.  It looks for a connection for some seconds, which are none of the job's timeout: a
+    worker without one must not hurry through its queue and put back, or fail, one message after the other.
     """
-    for pause_seconds in PAUSES:
-        try:
-            return ask()
-        except NO_CONNECTION as error:
-            if pause_seconds is None or execution.is_over:
-                raise _not_begun(execution, error) from error
-        _forget_closed(execution.backend.settings.database)
-        time.sleep(pause_seconds)
+    with shared_thread().waiting(execution):
+        give_up_at = time.monotonic() + MAX_TRY_SECONDS
+        for pause_seconds in PAUSES:
+            try:
+                return ask()
+            except NO_CONNECTION as error:
+                if pause_seconds is None or execution.is_over or time.monotonic() >= give_up_at:
+                    raise _not_begun(execution, error) from error
+            _forget_closed(execution.backend.settings.database)
+            time.sleep(pause_seconds)
     raise AssertionError
 
 

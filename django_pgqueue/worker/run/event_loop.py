@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
@@ -178,7 +179,8 @@ class EventLoop:
     async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> EndedAttempt:
         if self._reconnects != self.slots.reconnects:
             self._reconnects = self.slots.reconnects
-            await sync_to_async(connections.close_all)()
+            if self.slots.shared.is_used:  # before this task's own calls, and it does not wait for the calls of others
+                Context().run(self.slots.shared.submit, connections.close_all)
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         self._begun[task] = execution

@@ -135,7 +135,7 @@ class Execution:
         self.steps: Steps | None = None
         """Those of a durable task, from its begin on."""
         self.waits: Waits | None = None
-        """Those of an async task in a worker."""
+        """Those of an async task in a worker, and of one that has looked for a connection."""
 
     def run(self) -> EndedAttempt:
         hide = sensitive.hides_message(self.message.task, self.backend.settings)
@@ -245,7 +245,7 @@ class Execution:
         if self.is_over:
             return Failed(Error.of(TOO_LATE))
         if self.connect_first is not None and self.connect_first.is_on:
-            await connect_first.aconnect(self)
+            await connect_first.aconnect(self, self.connect_first)
         value = await self.acall()
         await self.atell_unasked()
         return self._succeeded(value)
@@ -375,7 +375,7 @@ class Execution:
             raise
 
     def waited(self) -> float:
-        """Returns for how many seconds it has waited for the database work of other async tasks."""
+        """Returns for how many seconds it has waited for a connection, or for database work of other async tasks."""
         return 0.0 if self.waits is None else shared_thread().waited(self)
 
     def _timeout(self, seconds: float | None) -> TaskTimeout:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,7 +23,7 @@ from django_pgqueue.consumer.forks import has_forked
 from django_pgqueue.worker.run.cut_sessions import Sessions, running, sessions_of_this_thread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from django_pgqueue.worker.run.execution import Execution
 
@@ -120,6 +120,18 @@ class SharedThread(Executor):
         with self._lock:
             return attempt.waits.seconds(time.monotonic()) if attempt.waits is not None else 0.0
 
+    @contextmanager
+    def waiting(self, attempt: Execution) -> Iterator[None]:
+        """From here to its end, the attempt waits for others, too."""
+        with self._lock:
+            waits = attempt.waits = attempt.waits or Waits()
+            waits.change(in_line=1)
+        try:
+            yield
+        finally:
+            with self._lock:
+                waits.change(in_line=-1)
+
     # Calls that go on
 
     def stuck(self, now: float) -> ThreadCall | None:
@@ -199,9 +211,9 @@ def shared_thread() -> SharedThread:
 
 @asynccontextmanager
 async def limited(seconds: float, waited: Callable[[], float]) -> AsyncIterator[asyncio.Timeout]:
-    """``asyncio.timeout`` without the seconds that ``waited`` returns."""
+    """``asyncio.timeout`` without the seconds that ``waited`` grows by."""
     loop = asyncio.get_running_loop()
-    until, timers = loop.time() + seconds, []
+    until, timers = loop.time() + seconds - waited(), []
 
     def expire() -> None:
         left = until + waited() - loop.time()

@@ -179,6 +179,16 @@ async def lose_connection() -> None:
     raise OperationalError(message) from psycopg.OperationalError(message)
 
 
+@task(timeout=TIMEOUT_SECONDS, max_attempts=MANY, backoff=at_once)
+def write_in_time(word: str) -> None:
+    write_effect(word)
+
+
+@task(timeout=TIMEOUT_SECONDS, max_attempts=MANY, backoff=at_once, atomic=True)
+def write_in_time_atomically(word: str) -> None:
+    write_effect(word)
+
+
 @task(timeout=1.0)
 async def use_shared_thread() -> int:
     return await sync_to_async(os.getpid)()
