@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
 
 import pytest
 from django.apps import apps
@@ -180,6 +181,17 @@ def test_a_page_needs_its_permission_and_offers_nothing_by_it(visitor: LogIn, ke
     customer = visitor_of(User.objects.create_user("customer")).client
     for client in (customer, Client()):
         assert client.get(url).url.startswith("/admin/login/")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "live" not in page])
+def test_a_page_links_to_no_page_that_the_user_may_not_see(visitor: LogIn, keys: Keys, page: str) -> None:
+    control.run_schedule("daily")
+    url = HERE + page.format_map(keys)
+    clerk = visitor(f"view_{page.partition('/')[0]}", *(["run_message"] if page == "attempt/edit/" else []))
+    links = {link.attributes.get("href", "") for link in clerk.open(url).root.all("a")}
+    linked = {urljoin(url, link) for link in links if not link.startswith("#")}
+    answers = {link: clerk.client.get(link).status_code for link in linked if link.startswith(HERE)}
+    assert [link for link, code in answers.items() if code >= 400] == []
 
 
 def state() -> list[Any]:

@@ -22,7 +22,7 @@ from django_pgqueue.admin.edit import ask_page
 from django_pgqueue.admin.parts import actions, audit_log, database, display, filters, timeline
 from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent, sensitivity
-from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.database import alias, link, may_see, url
 from django_pgqueue.admin.parts.expressions import Short, duration
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
 from django_pgqueue.backend.lookup import version_of
@@ -109,8 +109,7 @@ class HistoryChangeList(CappedChangeList):
 
 @admin.display(description=gettext_lazy("message"))
 def message_link(attempt: Attempt) -> SafeString:
-    address = url("message_change", attempt.message_id)
-    return format_html('<a href="{}">{}</a>', address, str(attempt.message_id))
+    return link("message_change", str(attempt.message_id), attempt.message_id)
 
 
 @admin.display(description=gettext_lazy("task"))
@@ -401,7 +400,10 @@ class AttemptAdmin(ReadOnlyAdmin):
         )
         words = gettext("Message {new} runs message {old} again from {step}.")
         self.message_user(request, words.format(new=new, old=message_id, step=step), messages.SUCCESS)
-        return HttpResponseRedirect(url("message_change", new))
+        is_shown = may_see(request.user, "message")
+        return HttpResponseRedirect(
+            url("message_change", new) if is_shown else url("attempt_changelist", message_id=message_id)
+        )
 
     def _tell_passed(self, request: HttpRequest, passed: list[int]) -> None:
         if passed:
@@ -418,11 +420,7 @@ class AttemptAdmin(ReadOnlyAdmin):
 
 def said_of_new(made: list[int]) -> SafeString:
     """Returns their number, with links to the first of them."""
-    links = format_html_join(
-        ", ",
-        '<a href="{}">{}</a>',
-        ((url("message_change", pk), str(pk)) for pk in made[: actions.NAMED]),
-    )
+    links = format_html_join(", ", "{}", ((link("message_change", str(pk), pk),) for pk in made[: actions.NAMED]))
     more = ", …" if len(made) > actions.NAMED else ""
     ids = format_html("{}{}", links, more)
     return format_html(gettext("{messages} enqueued again: {ids}"), messages=actions.count(made), ids=ids)

@@ -18,9 +18,9 @@ from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
 from django_pgqueue.admin.parts import audit_log, database, display, live, sidebar
-from django_pgqueue.admin.parts.database import alias, now, url
+from django_pgqueue.admin.parts.database import alias, may_see, now, url
 from django_pgqueue.admin.parts.live import problem_of
-from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview

@@ -18,9 +18,8 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from django_pgqueue import control, functions
 from django_pgqueue.admin.edit import criteria
 from django_pgqueue.admin.parts import audit_log, database
-from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.database import alias, may_see, url
 from django_pgqueue.admin.parts.display import number
-from django_pgqueue.admin.parts.read_only import may_see
 from django_pgqueue.exceptions import InvalidEdit
 from django_pgqueue.models.tables import Attempt, Edit
 from django_pgqueue.values.limits import MAX_NAME_BYTES

@@ -23,10 +23,10 @@ from django_pgqueue.admin.message.related import parent
 from django_pgqueue.admin.parts import actions, display, filters
 from django_pgqueue.admin.parts.columns import Columns, is_suspended
 from django_pgqueue.admin.parts.content import ErrorTexts
-from django_pgqueue.admin.parts.database import alias, now, once, url
+from django_pgqueue.admin.parts.database import alias, may_see, now, once, url
 from django_pgqueue.admin.parts.expressions import Short, SmallJson
 from django_pgqueue.admin.parts.paginator import LinePaginator
-from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see, may_see_content
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content
 from django_pgqueue.admin.parts.status import Status, order, status_of
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models.tables import Message

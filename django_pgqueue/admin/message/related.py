@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts import display, queries
-from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.database import alias, link, url
 from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.admin.parts.status import status_of
@@ -88,8 +88,7 @@ class Related(NamedTuple):
             address = url("message_change", self.again_from)
             yield gettext("enqueued again from"), format_html('<a href="{}">{}</a>', address, self.again_from)
         if self.schedule is not None:
-            address = url("schedule_changelist", q=self.schedule)
-            yield gettext("enqueued by the schedule"), format_html('<a href="{}">{}</a>', address, self.schedule)
+            yield gettext("enqueued by the schedule"), link("schedule_changelist", self.schedule, q=self.schedule)
 
     def _links(self, ids: Sequence[int]) -> SafeString:
         shown = ((url("message_change", pk), str(pk), self.standing.get(pk, gettext("ended"))) for pk in ids[:NAMED])

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from django.contrib.admin.utils import quote
 from django.db import connections
 from django.urls import reverse
+from django.utils.html import format_html
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.http import HttpRequest
+    from django.utils.safestring import SafeString
     from psycopg.abc import Buffer
 
 PARAMETER = "database"
@@ -32,6 +34,7 @@ TEXTS = ("text", "varchar", "bpchar", "name", "json", "jsonb")
 _chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
 _site: ContextVar[str | None] = ContextVar("pgqueue_admin_site", default=None)
 """The admin site of a request.  A project may have several: links of a page stay in its own."""
+_user: ContextVar[Any] = ContextVar("pgqueue_admin_user", default=None)
 
 
 def alias() -> str:
@@ -55,11 +58,13 @@ def chosen(request: HttpRequest) -> Iterator[None]:
     """Lets links lead to the database that the URL of a request names."""
     before = _chosen.set(asked(request))
     outside = _site.set(site_of(request))
+    somebody = _user.set(request.user)
     try:
         yield
     finally:
         _chosen.reset(before)
         _site.reset(outside)
+        _user.reset(somebody)
 
 
 @contextmanager
@@ -107,6 +112,19 @@ def url(name: str, *args: object, **query: object) -> str:
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
     address = reverse(f"admin:django_pgqueue_{name}", args=[quote(str(arg)) for arg in args], current_app=_site.get())
     return f"{address}?{urlencode(parameters)}" if parameters else address
+
+
+def link(name: str, words: object, *args: object, title: str = "", **query: object) -> SafeString:
+    """Returns a link to an admin page: only its words for a user who may not see that page."""
+    user, model = _user.get(), name.partition("_")[0]
+    if user is not None and not may_see(user, model):
+        return format_html("{}", words)
+    named = format_html(' title="{}"', title) if title else ""
+    return format_html('<a href="{}"{}>{}</a>', url(name, *args, **query), named, words)
+
+
+def may_see(user: Any, model: str) -> bool:
+    return any(user.has_perm(f"django_pgqueue.{may}_{model}") for may in ("view", "change"))
 
 
 def same(request: HttpRequest) -> str:

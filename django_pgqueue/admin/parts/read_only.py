@@ -297,10 +297,6 @@ def said(request: HttpRequest) -> list[Any]:
     return found
 
 
-def may_see(user: Any, model: str) -> bool:
-    return any(user.has_perm(f"django_pgqueue.{may}_{model}") for may in ("view", "change"))
-
-
 def may_see_content(request: HttpRequest) -> bool:
     """Whether the user may see content, headers, state, progress and results, not only statuses."""
     return bool(request.user.has_perm("django_pgqueue.see_content"))

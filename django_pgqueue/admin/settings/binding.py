@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts import display
-from django_pgqueue.admin.parts.database import alias, once, url
+from django_pgqueue.admin.parts.database import alias, link, once
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.settings.exchange import origin
 from django_pgqueue.admin.settings.schedule import DeclaredFilter
@@ -151,7 +151,7 @@ def pattern(binding: Binding) -> SafeString | str:
 
 @admin.display(description=gettext_lazy("exchange"))
 def exchange(binding: Binding) -> SafeString:
-    return format_html('<a href="{}">{}</a>', url("exchange_change", binding.exchange), binding.exchange)
+    return link("exchange_change", binding.exchange, binding.exchange)
 
 
 @admin.display(description=gettext_lazy("task"))

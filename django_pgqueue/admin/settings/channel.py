@@ -10,12 +10,11 @@ from django.contrib import admin, messages
 from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.db.models import Func, IntegerField, Q
-from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.parts import actions, audit_log, display
-from django_pgqueue.admin.parts.database import alias, url
+from django_pgqueue.admin.parts.database import alias, link
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.settings.task_form import NamedForm
 from django_pgqueue.models.fields import EpochField
@@ -106,7 +105,7 @@ def waiting(channel: Channel) -> SafeString:
     words = display.number(number) if number <= MAX_COUNTED else f"{display.number(MAX_COUNTED)}+"
     if channel.max_size is not None:
         words = display.of(words, display.number(channel.max_size))
-    return format_html('<a href="{}">{}</a>', url("message_changelist", channel=channel.pk), words)
+    return link("message_changelist", words, channel=channel.pk)
 
 
 @admin.display(description=gettext_lazy("release interval"))

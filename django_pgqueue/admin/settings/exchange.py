@@ -11,12 +11,11 @@ from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.db import connections
 from django.db.models import Func, IntegerField, Q
-from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue import functions
 from django_pgqueue.admin.parts import display
-from django_pgqueue.admin.parts.database import PARAMETER, alias, url
+from django_pgqueue.admin.parts.database import PARAMETER, alias, link
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.admin.settings.task_form import NamedForm
 from django_pgqueue.backend.lookup import default_database
@@ -75,8 +74,7 @@ class RouteForm(forms.Form):
 @admin.display(description=gettext_lazy("bindings"))
 def bindings(exchange: Exchange) -> SafeString | str:
     number = getattr(exchange, "bound", 0)
-    address = url("binding_changelist", exchange=exchange.pk)
-    return format_html('<a href="{}">{}</a>', address, display.number(number)) if number else "0"
+    return link("binding_changelist", display.number(number), exchange=exchange.pk) if number else "0"
 
 
 @admin.display(description=gettext_lazy("declared"))

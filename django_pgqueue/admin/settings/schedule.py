@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 from django_pgqueue import control, functions
 from django_pgqueue.admin.parts import actions, audit_log, display
 from django_pgqueue.admin.parts.content import ShownContent, sensitivity
-from django_pgqueue.admin.parts.database import alias, now, once, url
+from django_pgqueue.admin.parts.database import alias, link, now, once
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see_content
 from django_pgqueue.admin.settings.schedule_form import ScheduleForm
 from django_pgqueue.backend.schedules import declarations
@@ -139,13 +139,8 @@ class ScheduleColumns:
             return display.NOTHING
         if message_id is None:
             return display.moment(slot)
-        address = url("message_change", message_id)
-        return format_html(
-            '<a href="{}" title="{}">{}</a>',
-            address,
-            gettext("message {id}").format(id=message_id),
-            display.moment(slot),
-        )
+        title = gettext("message {id}").format(id=message_id)
+        return link("message_change", display.moment(slot), message_id, title=title)
 
     @admin.display(description=gettext_lazy("declared"))
     def origin(self, schedule: Schedule) -> str:
@@ -309,7 +304,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 )
             else:
                 audit_log.written(request, Schedule, [name], gettext("Run now: message {id}.").format(id=made[-1]))
-        links = format_html_join(", ", '<a href="{}">{}</a>', ((url("message_change", pk), str(pk)) for pk in made))
+        links = format_html_join(", ", "{}", ((link("message_change", str(pk), pk),) for pk in made))
         if made:
             self.message_user(
                 request,
