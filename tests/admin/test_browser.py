@@ -259,6 +259,50 @@ def test_the_lists_fit_a_window_of_1440_pixels_and_a_phone_with_their_errors(pag
     assert not any(hidden.values()), hidden
 
 
+def test_names_without_a_place_to_break_move_nothing_sideways(page: browser.Page) -> None:
+    name = "W" * 200
+    by_hand(name)
+    pk = send(task=name, queue=name)
+    send(queue="mail", task=name)
+    fail(claim("mail")[0], ValueError(name))
+    control.pause(name, by=name)
+    scroll = """
+        const boxes = [...document.querySelectorAll(".pgqueue-scroll"), document.documentElement];
+        return Math.max(...boxes.map(box => box.scrollWidth - box.clientWidth));
+    """
+    hidden = {}
+    for url in (OVERVIEW, f"{MESSAGES}{pk}/change/", f"{ATTEMPTS}errors/"):
+        for pixels in (WIDE, NARROW):
+            viewport = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+            page.open(url)
+            hidden[url, pixels] = page.driver.execute_script(scroll)
+            page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert not any(hidden.values()), hidden
+
+
+def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page) -> None:
+    pk = send()
+    script = """
+        const found = document.createTreeWalker(document.querySelector(arguments[0]), NodeFilter.SHOW_TEXT).nextNode();
+        const [first, last] = [0, found.length - 1].map(place => {
+            const range = document.createRange();
+            range.setStart(found, place);
+            range.setEnd(found, place + 1);
+            return range.getBoundingClientRect().left;
+        });
+        return [document.documentElement.dir, found.data, first < last];
+    """
+    with override_settings(LANGUAGE_CODE="ar"):
+        page.open(OVERVIEW)
+        direction, text, is_ordered = page.driver.execute_script(script, "[data-label='Oldest']")
+        assert direction == "rtl"
+        assert text.strip().endswith("s"), text
+        assert is_ordered, text
+        page.open(f"{MESSAGES}{pk}/change/")
+        assert page.driver.execute_script(script, ".readonly time")[2]
+
+
 def test_a_phone_sorts_the_cards_of_a_list(page: browser.Page) -> None:
     first, last = send(), send()
     viewport = {"width": NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
