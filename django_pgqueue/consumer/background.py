@@ -75,8 +75,15 @@ class Background:
     def start_if_due(self) -> None:
         """Called by the consumer in each turn: it costs next to nothing."""
         if self._thread is None and not self._stopping.is_set() and self._due_at() <= time.monotonic():
-            self._thread = threading.Thread(target=self._run, name=f"pgqueue-{self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=f"pgqueue-{self.name}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system has no more threads: it may have some soon
+                for duty in self.duties:
+                    if self._due(duty) <= time.monotonic():
+                        self._failed(duty, error)
+            else:
+                self._thread = thread
 
     def due_at(self) -> float:
         """Returns when the consumer has to start the thread."""
@@ -101,20 +108,22 @@ class Background:
     def _attempt(self, duty: Duty) -> None:
         try:
             duty.do(self._connected)
-        except Exception as error:
-            _, seconds = self._again.get(duty.name, (0.0, MIN_AGAIN_SECONDS))
-            self._again[duty.name] = (time.monotonic() + seconds, min(duty.max_again_seconds, 2 * seconds))
-            if duty.name not in self.problems:
-                logger.warning(
-                    "%s is not possible worker=%s: %s", duty.name, self.session.consumer, first_line(error),
-                    exc_info=None if isinstance(error, psycopg.Error) else error,
-                )  # fmt: skip
-            self.problems[duty.name] = first_line(error)
+        except Exception as error:  # noqa: BLE001
+            self._failed(duty, error, None if isinstance(error, (psycopg.Error, OSError)) else error)
             if self._is_open() and is_of_no_use(self.session.connection, error):
                 self._close()
         else:
             self._again.pop(duty.name, None)
             self.problems.pop(duty.name, None)
+
+    def _failed(self, duty: Duty, error: Exception, shown: Exception | None = None) -> None:
+        _, seconds = self._again.get(duty.name, (0.0, MIN_AGAIN_SECONDS))
+        self._again[duty.name] = (time.monotonic() + seconds, min(duty.max_again_seconds, 2 * seconds))
+        if duty.name not in self.problems:
+            logger.warning(
+                "%s is not possible worker=%s: %s", duty.name, self.session.consumer, first_line(error), exc_info=shown
+            )
+        self.problems[duty.name] = first_line(error)
 
     def _connected(self) -> Session:
         if not self._is_open():

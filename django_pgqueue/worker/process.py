@@ -249,6 +249,7 @@ class WorkerProcess:
 
     def _look_after_slots(self) -> None:
         self.beside.start_if_due()
+        self.slots.start()
         died = self.upkeep.recycling.look_after(self.slots, patience_seconds=self.settings.grace_seconds)
         if died is not None:
             logger.error("slot died worker=%s: %s; the supervisor replaces the process", self.id, died)

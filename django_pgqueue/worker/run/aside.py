@@ -45,6 +45,8 @@ class AsideThreads:
     def __init__(self, wakeup: Wakeup) -> None:
         self.wakeup = wakeup
         self._all: dict[threading.Thread, Aside] = {}
+        self._unstarted: list[threading.Thread] = []
+        """The system had no more threads: the next turn tries again."""
 
     def are_busy(self) -> bool:
         return bool(self._all)
@@ -63,7 +65,16 @@ class AsideThreads:
 
         thread = threading.Thread(target=run, name="aside", daemon=True)
         self._all[thread] = Aside(time.monotonic() + MAX_ASIDE_SECONDS, execution)
-        thread.start()
+        self._unstarted.append(thread)
+        self._start()
+
+    def _start(self) -> None:
+        while self._unstarted:
+            try:
+                self._unstarted[0].start()
+            except RuntimeError:
+                return
+            self._unstarted.pop(0)
 
     def is_awaited(self) -> bool:
         """Called in such a thread when it knows the end of its attempt: whether that end counts."""
@@ -73,6 +84,7 @@ class AsideThreads:
         """Gives up what does not return, so that no message is held for ever, and the process can be replaced.
         ``end`` ends an attempt without it.
         """
+        self._start()
         for thread, aside in list(self._all.items()):
             if now < aside.until or self._all.pop(thread, None) is None:
                 continue

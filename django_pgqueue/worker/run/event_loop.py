@@ -53,12 +53,22 @@ class EventLoop:
         self._reconnects = 0
 
     def submit(self, messages: list[Received]) -> None:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            shared_loops.add(self._loop)
-            self._thread = threading.Thread(target=self._run_loop, args=[self._loop], name="coroutines", daemon=True)
-            self._thread.start()
         self._waiting.extend(messages)
+        self._ask(self._start_waiting)
+
+    def start(self) -> None:
+        """Starts it, if a message waits for that."""
+        if self._loop is not None or not self._waiting:
+            return
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run_loop, args=[loop], name="coroutines", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            loop.close()
+            raise
+        shared_loops.add(loop)
+        self._loop = loop
         self._ask(self._start_waiting)
 
     def waiting(self) -> int:

@@ -4,6 +4,7 @@ ones.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from django_pgqueue.functions import Received
     from django_pgqueue.worker.run.clock import DatabaseClock
     from django_pgqueue.worker.run.outcome import EndedAttempt
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 
 class Slots:
@@ -70,6 +73,7 @@ class Slots:
         self.threads = Threads(self)
         self.shared = shared_thread()
         self._event_loop = EventLoop(self)
+        self._is_short = False
         self._left: list[EventLoop] = []
         """Event loops in which a task goes on after its time: nothing more begins there."""
         self.limits = Limits(self)
@@ -84,7 +88,19 @@ class Slots:
         self.threads.put(plain)
         if coroutines:
             self._loop_for_more().submit(coroutines)
-        self.threads.start()
+        self.start()
+
+    def start(self) -> None:
+        """Starts what has to run.  The next turn tries again where the system has no more threads, or files."""
+        try:
+            self.threads.start()
+            self._event_loop.start()
+        except (RuntimeError, OSError) as error:
+            if not self._is_short:
+                logger.warning("a slot cannot start, and is tried again: %s", error)
+            self._is_short = True
+        else:
+            self._is_short = False
 
     def resize(self, count: int) -> None:
         """Runs so many messages at a time from now on.  What runs ends; what is in the slots' line is begun."""

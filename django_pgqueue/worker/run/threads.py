@@ -68,7 +68,9 @@ class Threads:
 
     def start(self) -> None:
         """Starts the threads, and those that have to be replaced, if there is something to do."""
-        if not (self._all or self._without_thread or self._waiting.empty()):
+        if self._waiting.empty():
+            return
+        if not (self._all or self._without_thread):
             cache_receivers(NAMES)
             self._without_thread = [f"slot-{number}" for number in range(self.slots.count, 0, -1)]
         while self._without_thread:
@@ -127,7 +129,11 @@ class Threads:
         slot = Slot(name)
         slot.thread = threading.Thread(target=self._work, args=[slot], name=name, daemon=True)
         self._all.append(slot)
-        slot.thread.start()
+        try:
+            slot.thread.start()
+        except RuntimeError:
+            self.replace(slot)
+            raise
 
     # What a thread does
 

@@ -1,0 +1,88 @@
+"""A system that has no more threads for a moment ends no process, and nothing that runs in it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.site import jobs, slow, tasks
+from tests.support.waiting import wait_until
+from tests.support.watching import ended, started, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+REFUSALS = 2
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
+    """Refuses to start threads of a name at first."""
+    start = threading.Thread.start
+
+    def refuse(name: str) -> list[str]:
+        refused: list[str] = []
+
+        def start_or_not(thread: threading.Thread) -> None:
+            if thread.name == name and len(refused) < REFUSALS:
+                refused.append(name)
+                message = "can't start new thread"
+                raise RuntimeError(message)
+            start(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start_or_not)
+        return refused
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    "slot",
+    [("slot-1", tasks.nothing, tasks.hold_on), ("coroutines", jobs.follow_async, tasks.hold)],
+    ids=["slot", "event loop"],
+)
+def test_a_slot_starts_later(
+    consume: Consume,
+    diary: Diary,
+    refuse: Callable[[str], list[str]],
+    caplog: pytest.LogCaptureFixture,
+    slot: tuple[str, Any, Any],
+) -> None:
+    name, task, beside = slot
+    consume(threads=2)
+    runs = beside.enqueue("x")
+    started(diary, "x")
+    refused = refuse(name)
+    assert statuses(ended(task.enqueue())) == ["succeeded"]
+    assert len(refused) == REFUSALS
+    assert caplog.text.count("a slot cannot start, and is tried again: can't start new thread") == 1
+    diary.allow("x-1")
+    assert statuses(ended(runs)) == ["succeeded"]
+
+
+def test_an_attempt_whose_time_is_up_ends_later(
+    consume: Consume, diary: Diary, refuse: Callable[[str], list[str]]
+) -> None:
+    refused = refuse("aside")
+    consume(threads=1)
+    assert statuses(ended(slow.stay.enqueue("x"))) == ["failed"]
+    assert len(refused) == REFUSALS
+    diary.allow("x-1")
+
+
+def test_the_upkeep_starts_later(
+    consume: Consume, refuse: Callable[[str], list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = refuse("pgqueue-upkeep")
+    consume(threads=1)
+    wait_until(lambda: any(it.name == "pgqueue-upkeep" for it in threading.enumerate()), "it has started")
+    assert len(refused) == REFUSALS
+    assert "maintenance is not possible worker=" in caplog.text
+    assert statuses(ended(tasks.nothing.enqueue())) == ["succeeded"]
