@@ -124,6 +124,7 @@ class Run:
         """The gap that this run has found."""
         self.told = ""
         parsed = PipelineOptions.of(options)
+        origin.require_queue()
         if not lake.exists:
             columns = KeptColumns.asked(parsed)
             lake.make(columns.schema(), {"pgqueue.source": origin.identity(), **columns.settings()})

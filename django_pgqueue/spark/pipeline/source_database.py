@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from django_pgqueue.spark import database
-from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
+from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced, SparkQueueError
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import SQL_NAMES
@@ -59,6 +59,15 @@ class Origin:
 
     def identity(self) -> str:
         return str(self._value(IDENTITY))
+
+    def require_queue(self) -> None:
+        """Raises an error before a lake is made from a database that has no queue."""
+        if not self._value("select to_regclass('pgqueue_attempt') is not null"):
+            message = (
+                f"The database {self._value('select current_database()')} has no queue in the search_path of this "
+                "login, and nothing was written. Run manage.py migrate there, or name the database of the queue."
+            )
+            raise SparkQueueError(message)
 
     def today(self) -> dt.date:
         return dt.date.fromisoformat(str(self._value(TODAY)))

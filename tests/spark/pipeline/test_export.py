@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.spark.errors import SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
@@ -167,6 +168,15 @@ def test_a_folder_that_is_not_ours_is_refused(spark: SparkSession, lake: Path, o
     with pytest.raises(NotALake, match=r"'holiday\.jpg'"):
         export(spark, lake, options=options)
     assert [file.name for file in lake.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_database_without_a_queue_makes_no_lake(
+    spark: SparkSession, lake: Path, options: dict[str, str], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(options["urlVariable"], make_conninfo(url, options="-csearch_path=pg_catalog"))
+    with pytest.raises(SparkQueueError, match=r"has no queue .*Run manage\.py migrate"):
+        export(spark, lake, options=options)
+    assert not lake.exists()
 
 
 def test_a_missing_lake_is_an_error_for_readers(spark: SparkSession, lake: Path) -> None:
