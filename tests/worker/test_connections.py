@@ -148,6 +148,23 @@ def test_a_job_that_begins_with_a_connection_keeps_none_of_a_pool(start: Start, 
     assert worker.stop() == 0
 
 
+@pytest.mark.django_db(transaction=True)
+def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
+    consume: Consume, diary: Diary, session: Session
+) -> None:
+    """By idle_session_timeout: while an async job runs, their connection is kept."""
+    slots = consume(threads=2, idle_seconds=0.05).slots
+    neighbour = tasks.hold_on.enqueue("x")
+    started(diary, "x")
+    first = ended(jobs.which_session_async.enqueue()).return_value
+    session.rows("select pg_terminate_backend(%s)", first)
+    wait_until(lambda: first not in session.strangers(), "the session has ended")
+    wait_until(lambda: slots.shared.idle_seconds() >= slots.idle_seconds, "nobody calls the shared thread")
+    assert statuses(ended(jobs.which_session_async.enqueue())) == ["succeeded"]
+    diary.allow("x-1")
+    assert statuses(ended(neighbour)) == ["succeeded"]
+
+
 @pytest.mark.parametrize(
     ("error", "is_one"),
     [

@@ -139,6 +139,13 @@ def close_idle_connections() -> None:
             connection.close()
 
 
+def close_lost_connections() -> None:
+    """Closes those whose session has ended, in a thread whose connections jobs use all the time."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not _is_in_transaction(connection) and not connection.is_usable():
+            connection.close()
+
+
 def _is_for_one_request(connection: Any) -> bool:
     """Whether Django would close it after each request: CONN_MAX_AGE is 0, Django's default.  A pool gets its
     connections back, and does not need this.

@@ -14,7 +14,11 @@ from django.db import connections
 
 from django_pgqueue.consumer.forks import shared_loops
 from django_pgqueue.logs import log_trouble, own_scope
-from django_pgqueue.worker.run.connections import close_idle_connections, leave_connections_clean
+from django_pgqueue.worker.run.connections import (
+    close_idle_connections,
+    close_lost_connections,
+    leave_connections_clean,
+)
 from django_pgqueue.worker.run.cut_sessions import running
 from django_pgqueue.worker.run.shared_thread import Waits
 from django_pgqueue.worker.run.watchdog import is_alive
@@ -189,12 +193,18 @@ class EventLoop:
     async def _attempt(self, execution: Execution, task: asyncio.Task[None]) -> EndedAttempt:
         if self._reconnects != self.slots.reconnects:
             self._reconnects = self.slots.reconnects
-            if self.slots.shared.is_used:  # before this task's own calls, and it does not wait for the calls of others
-                Context().run(self.slots.shared.submit, connections.close_all)
+            self._do_first(connections.close_all)
+        elif self.slots.shared.idle_seconds() >= self.slots.idle_seconds:
+            self._do_first(close_lost_connections)  # the server ends sessions that are idle
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         self._begun[task] = execution
         return await execution.arun()
+
+    def _do_first(self, what: Callable[[], None]) -> None:
+        """In the shared thread, before the calls of a task that begins.  It does not wait for the calls of others."""
+        if self.slots.shared.is_used:
+            Context().run(self.slots.shared.submit, what)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         message = self._running.pop(task)

@@ -105,6 +105,8 @@ class SharedThread(Executor):
         self._line: deque[ThreadCall] = deque()
         self._current: ThreadCall | None = None
         self._sessions: Sessions
+        self._ended_at = 0.0
+        """When its last call ended."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         call = ThreadCall(partial(fn, *args, **kwargs), cast("Execution | None", running.get()), self._cancelled)
@@ -131,6 +133,10 @@ class SharedThread(Executor):
         finally:
             with self._lock:
                 waits.change(in_line=-1)
+
+    def idle_seconds(self) -> float:
+        """Returns for how long nobody has called it."""
+        return 0.0 if self._current is not None or self._line else time.monotonic() - self._ended_at
 
     # Calls that go on
 
@@ -188,7 +194,7 @@ class SharedThread(Executor):
             return
         with self._lock:
             if self._current is call:
-                self._current = None
+                self._current, self._ended_at = None, time.monotonic()
                 call.note(runs=False)
                 return
         connections.close_all()  # another thread has its place
