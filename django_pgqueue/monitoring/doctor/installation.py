@@ -31,7 +31,8 @@ UNAPPLIED_MIGRATION = Kind(
 OUTDATED_QUEUE = Kind(
     "outdated-queue",
     Severity.ERROR,
-    "Workers with this code do not start. Upgrade the queue; workers with the code of its release go on.",
+    "Workers with this code do not start. Upgrade the queue; workers with the code of its release go on. Until then, "
+    "tables and functions are not compared with the files: load none of those by hand.",
 )
 NEWER_QUEUE = Kind(
     "newer-queue",
@@ -142,8 +143,8 @@ def pins(patient: Subject) -> Iterator[Finding]:
 
 def parts(patient: Subject) -> Iterator[Finding]:
     installed = functions.installed_queue(connections[patient.using])
-    if installed is not None and installed.is_newer:
-        return
+    if installed is not None and (installed.is_outdated or installed.is_newer):
+        return  # a single file of another release breaks a queue: two functions of a name, or a version that is untrue
     there = patient.value(
         "select m.relnamespace::regnamespace::text from pg_class m where m.oid = to_regclass('pgqueue_message')"
     )
