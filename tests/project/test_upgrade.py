@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.db import DatabaseError
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.conf import APP_LABEL
@@ -319,6 +320,23 @@ def test_the_schema_may_have_a_name_that_needs_quotes(conninfo: str, by: str) ->
         if by == "migrate":
             migrate(database, back=True, search_path=f'"{name}"')
             assert left_in(session, f'"{name}"') == {}
+
+
+@by_each
+def test_a_function_of_the_project_that_holds_one_fast_changes_nothing(conninfo: str, by: str) -> None:
+    """PostgreSQL notes what a body with begin atomic calls.  docs/pages/operate/upgrade.md has the remedy."""
+    own = """create function enqueue_order(p_id bigint) returns bigint language sql
+        begin atomic select pgqueue_message_create(jsonb_build_object('order', p_id), 'mail'); end"""
+    with queue_of(conninfo, "0.1.0") as (database, session):
+        session.rows(own)
+        before = described(session)
+        with pytest.raises((DatabaseError, AssertionError), match=r"enqueue_order\(bigint\) depends|jects too"):
+            UPGRADE_BY[by](database)
+        assert described(session) == before
+        session.rows("drop function enqueue_order(bigint)")
+        UPGRADE_BY[by](database)
+        session.rows(own)
+        assert session.one("select enqueue_order(7)") == session.messages()[0].id
 
 
 def test_a_newer_queue_is_left_alone(conninfo: str) -> None:
