@@ -776,6 +776,9 @@ def test_outdated_queue(find: Find, db: None) -> None:
     sql("drop function pgqueue_version()")
     found = find.only("outdated-queue", installation.release)
     assert f"has the queue of {sql_files.FIRST}; this code has that of {functions.needed()}." in found.found
+    assert found.command == "psql -f sql/upgrade.sql", "migrate would do nothing: its migrations are recorded"
+    sql("delete from django_migrations where app = 'django_pgqueue' and name > '0002'")
+    found = find.only("outdated-queue", installation.release)
     assert found.command == "python manage.py migrate django_pgqueue --database default"
 
 
