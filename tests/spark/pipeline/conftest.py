@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.request import Request, urlopen
 
@@ -13,6 +14,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
+from tests.support.pages import ROOT
 from tests.support.sessions import end_one
 from tests.support.waiting import wait_until
 
@@ -83,15 +85,16 @@ def settled(session: Session) -> None:
     wait_until(lambda: not session.one(ELSEWHERE, [mark]), "transactions elsewhere have ended", 100)
 
 
-@pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """S3 as moto's server has it: what the environment says about it."""
+@contextmanager
+def served(module: str, folder: Path, *arguments: str) -> Iterator[str]:
+    """Runs a store with a bucket, and yields its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (tmp_path_factory.mktemp("store") / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log)
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments, str(port)], stdout=log, stderr=log, cwd=ROOT
+        )
     address = f"http://127.0.0.1:{port}"
 
     def is_there() -> bool:
@@ -103,6 +106,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
     try:
         wait_until(is_there, "the store answers", 60)
+        yield address
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """S3 as moto's server has it: what the environment says about it."""
+    with served("moto.server", tmp_path_factory.mktemp("store"), "-H", "127.0.0.1", "-p") as address:
         yield {
             "AWS_ENDPOINT_URL": address,
             "AWS_ACCESS_KEY_ID": "key",
@@ -110,6 +123,3 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             "AWS_REGION": "eu-central-1",
             "AWS_ALLOW_HTTP": "true",
         }
-    finally:
-        server.kill()
-        server.wait()
