@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from django.db import Error, OperationalError, connections
 
+from django_pgqueue import functions
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.monitoring.doctor import (
     clocks,
@@ -139,8 +140,9 @@ def looked(check: Check, patient: Subject) -> list[Finding]:
             raise
         return [could_not_look(check, error)]
     except OutdatedQueue as error:
-        outdated = any(one.name == installation.OUTDATED_QUEUE.name for one in installation.release(patient))
-        return [] if outdated else [could_not_look(check, error)]
+        there = functions.installed_queue(connections[patient.using])
+        is_told = there is not None and there.is_outdated  # by outdated-queue
+        return [] if is_told else [could_not_look(check, error)]
     except psycopg.Error as error:  # of a connection besides Django's
         return [could_not_look(check, error)]
 

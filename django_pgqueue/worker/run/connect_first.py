@@ -116,15 +116,13 @@ def connect(execution: Execution) -> None:
 
 async def aconnect(execution: Execution, connect_first: ConnectFirst) -> None:
     with shared_thread().waiting(execution):
-        give_up_at = time.monotonic() + MAX_TRY_SECONDS
-        for pause_seconds in PAUSES:
+        tries = Tries(execution)
+        while True:
             try:
                 return await connect_first.aconnect(execution.backend.settings.database)
             except NO_CONNECTION as error:
-                if pause_seconds is None or execution.is_over or time.monotonic() >= give_up_at:
-                    raise _not_begun(execution, error) from error
+                pause_seconds = tries.pause_seconds(error)
             await asyncio.sleep(pause_seconds)
-    raise AssertionError
 
 
 def _connect(database: str) -> None:
@@ -151,16 +149,30 @@ def connected(execution: Execution, ask: Callable[[], T]) -> T:
     worker without one must not hurry through its queue and put back, or fail, one message after the other.
     """
     with shared_thread().waiting(execution):
-        give_up_at = time.monotonic() + MAX_TRY_SECONDS
-        for pause_seconds in PAUSES:
+        tries = Tries(execution)
+        while True:
             try:
                 return ask()
             except NO_CONNECTION as error:
-                if pause_seconds is None or execution.is_over or time.monotonic() >= give_up_at:
-                    raise _not_begun(execution, error) from error
+                pause_seconds = tries.pause_seconds(error)
             _forget_closed(execution.backend.settings.database)
             time.sleep(pause_seconds)
-    raise AssertionError
+
+
+class Tries:
+    """Those of one job to get a connection."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        self._pauses = iter(PAUSES)
+        self._until = time.monotonic() + MAX_TRY_SECONDS
+
+    def pause_seconds(self, error: Exception) -> float:
+        """Returns the pause before the next try, or puts the job back."""
+        seconds = next(self._pauses)
+        if seconds is None or self.execution.is_over or time.monotonic() >= self._until:
+            raise _not_begun(self.execution, error) from error
+        return seconds
 
 
 def _forget_closed(database: str) -> None:
