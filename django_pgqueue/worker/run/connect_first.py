@@ -160,7 +160,7 @@ def connected(execution: Execution, ask: Callable[[], T]) -> T:
 
 
 class Tries:
-    """Those of one job to get a connection."""
+    """How often and how long one job looks for its connection."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
