@@ -118,7 +118,18 @@ class PipelineOptions:
             message = f"Option columns: {error}"
             raise InvalidOption(message) from None
         options._check_mask()
+        options._check_order("finished_from", "finished_to")
+        options._check_order("from_transaction", "to_transaction")
         return options
+
+    def _check_order(self, first: str, end: str) -> None:
+        begins, ends = getattr(self, first), getattr(self, end)
+        if begins is not None and ends is not None and begins > ends:
+            message = (
+                f"Option {camel_case(first)} is {begins}, after {camel_case(end)}, which is {ends}: no row is between "
+                "them. Exchange the two."
+            )
+            raise InvalidOption(message)
 
     def _check_mask(self) -> None:
         texts = [field.name for field in TABLES[self.table].fields if field.dataType == TEXT]

@@ -24,6 +24,11 @@ def test_options_are_named_as_spark_names_them_in_any_case() -> None:
     assert (options.max_connections, options.num_partitions, options.table) == (4, 2, "messages")
 
 
+def test_an_empty_window_is_no_mistake() -> None:
+    moment = "2026-11-01T00:00:00+00:00"
+    PipelineOptions.of({"finishedFrom": moment, "finishedTo": moment, "fromTransaction": "7", "toTransaction": "7"})
+
+
 def test_options_travel_to_executors() -> None:
     options = PipelineOptions.of({"tasks": "a.b, c.d", "columns": "id, queue"})
     assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
@@ -43,6 +48,11 @@ def test_options_travel_to_executors() -> None:
         ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be the result of declared(task, ...)"),
         ({"finishedFrom": "2026-11-01T00:00:00"}, "must be a time with its zone, such as 2026-11-01T00:00:00+00:00"),
         ({"finishedTo": "yesterday"}, "Option finishedTo is 'yesterday', and must be a time with its zone"),
+        (
+            {"finishedFrom": "2026-10-31T23:00:00Z", "finishedTo": "2026-11-01T00:00:00+02:00"},
+            "Option finishedFrom is 2026-10-31 23:00:00+00:00, after finishedTo, which is 2026-11-01 00:00:00+02:00",
+        ),
+        ({"fromTransaction": "8", "toTransaction": "7"}, "Option fromTransaction is 8, after toTransaction, which is"),
         ({"pushfilters": "yes"}, "Option pushFilters is 'yes', and there is no such option any more: Spark applied"),
         ({"startingOffset": "now"}, "Option startingOffset is 'now', and must be earliest or latest."),
     ],

@@ -185,7 +185,7 @@ def test_days_outside_the_filter_are_not_read(spark: SparkSession, queue: Sessio
     first, second = finish(queue), finish(queue)
     queue.rows("update pgqueue_attempt set finished_at = '2026-11-01 00:00+01' where message_id = %s", first)
     assert numbers(read(spark, finishedTo="2026-11-01T00:00:00+00:00")) == first
-    assert numbers(read(spark, finishedFrom="2026-10-31T23:00:00Z", finishedTo="2026-11-01T00:00:00+02:00")) == []
+    assert numbers(read(spark, finishedFrom="2026-10-31T22:00:00Z", finishedTo="2026-11-01T00:00:00+02:00")) == []
     assert numbers(read(spark, finishedFrom="2026-11-02T00:00:00+00:00")) == second
 
 
