@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import database
+from django_pgqueue.spark.errors import NOT_STARTED
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.tasks import task
 from tests.spark.conftest import finish
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import pytest
     from pyspark.sql import SparkSession
 
+    from tests.support.pages import Block
     from tests.support.sessions import Session
 
 NOT_RUN = "needs Spark, tests/spark/test_page.py"
@@ -26,6 +28,17 @@ NOT_RUN = "needs Spark, tests/spark/test_page.py"
 @task
 def send_receipt(order_id: int) -> None:
     """As the page's project has it."""
+
+
+def run(block: Block, namespace: dict[str, Any]) -> None:
+    """Runs it again if Spark waited ten seconds in vain for a Python process: on a busy machine."""
+    code = compile(block.text, str(block), "exec")
+    try:
+        exec(code, namespace)  # noqa: S102 -- our own page
+    except Exception as error:
+        if NOT_STARTED not in str(error):
+            raise
+        exec(code, namespace)  # noqa: S102
 
 
 def test_the_blocks_of_the_page_run(
@@ -44,7 +57,7 @@ def test_the_blocks_of_the_page_run(
             monkeypatch.setitem(sys.modules, block.module, vault := ModuleType(block.module))
             exec(compile(block.text, str(block), "exec"), vars(vault))  # noqa: S102 -- our own page
         else:
-            exec(compile(block.text, str(block), "exec"), namespace)  # noqa: S102
+            run(block, namespace)
     assert spark.read.parquet(f"{tmp_path}/attempts").count() == 3
     assert sorted(message.content["args"] for message in queue.messages()) == [[1], [2]]
     secret = tmp_path / "secret"
