@@ -71,4 +71,4 @@ class Options:
 
     @property
     def lock_ms(self) -> int:
-        return int(self.lock_seconds * 1000)
+        return max(1, int(self.lock_seconds * 1000))

@@ -2041,7 +2041,8 @@ set enable_sort = off
 set plan_cache_mode = force_generic_plan
 set jit = off
 as $$
--- Takes up to p_limit ready messages and locks them for p_lock_ms: highest priority first, then dequeue_at, then id.
+-- Takes up to p_limit ready messages and locks them for p_lock_ms, from 1 to 1000000000000: highest priority
+-- first, then dequeue_at, then id.
 -- Returns the rows as they are now; the functions that end attempts need (id, attempt, worker) as the token.
 --   p_queues          the queues to serve; null: every queue, except p_exclude_queues.  Paused ones (pgqueue_queue) are
 --                     skipped.  Queues that have messages of the same priority share the batch evenly: a flood in one
@@ -2102,9 +2103,9 @@ declare
     v_floor_dequeue_at bigint := -9223372036854775808;
     v_floor_id bigint := -9223372036854775808;
 begin
-    if p_lock_ms not between -1000000000000 and 1000000000000 then
-        raise exception 'p_lock_ms is %', p_lock_ms
-            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, at most 1000000000000.';
+    if (p_lock_ms between 1 and 1000000000000) is not true then
+        raise exception 'p_lock_ms is %', coalesce(p_lock_ms::text, 'null')
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, from 1 to 1000000000000.';
     end if;
     -- One statement asks all questions first, because a worker that was woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
@@ -2503,6 +2504,10 @@ declare
     v_line refcursor;
     v_message pgqueue_message;
 begin
+    if (p_lock_ms between 1 and 1000000000000) is not true then
+        raise exception 'p_lock_ms is %', coalesce(p_lock_ms::text, 'null')
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, from 1 to 1000000000000.';
+    end if;
     -- Read row by row, so that it locks only the message that it takes.
     open v_line for
         select m.* from pgqueue_message m

@@ -62,7 +62,7 @@ class WorkerSettings:
 
     @property
     def lock_ms(self) -> int:
-        return int(self.lock_seconds * 1000)
+        return max(1, int(self.lock_seconds * 1000))
 
     @property
     def served(self) -> str:

@@ -24,6 +24,10 @@ declare
     v_line refcursor;
     v_message pgqueue_message;
 begin
+    if (p_lock_ms between 1 and 1000000000000) is not true then
+        raise exception 'p_lock_ms is %', coalesce(p_lock_ms::text, 'null')
+            using errcode = 'invalid_parameter_value', hint = 'It must be milliseconds, from 1 to 1000000000000.';
+    end if;
     -- Read row by row, so that it locks only the message that it takes.
     open v_line for
         select m.* from pgqueue_message m

@@ -27,7 +27,7 @@ def test_unknown_keys_and_options_that_are_no_dictionary_are_ignored() -> None:
     assert Options.of(None) == Options.of(["LISTEN"]) == Options()
 
 
-@pytest.mark.parametrize(("seconds", "ms"), [(1, 1000), (0.5, 500), (0.0015, 1), (60, 60_000)])
+@pytest.mark.parametrize(("seconds", "ms"), [(1, 1000), (0.5, 500), (0.0015, 1), (0.0001, 1), (60, 60_000)])
 def test_lock_ms_is_lock_seconds_in_milliseconds(seconds: float, ms: int) -> None:
     assert Options(lock_seconds=seconds).lock_ms == ms
 

@@ -256,9 +256,11 @@ def test_a_dequeue_that_is_rolled_back_counts_nothing(connect: Connect) -> None:
 
 
 def test_a_lost_attempt_frees_its_place(session: Session) -> None:
+    session.set_clock(NOON)
     set_channel(session, max_concurrency=1)
     session.create_batch(2, channel="acme")
-    session.dequeue(1, lock_ms=0, worker="dead")
+    session.dequeue(1, lock_ms=1, worker="dead")
+    session.set_clock(NOON + 1)
     assert contents(session.dequeue(10, worker="alive")) == [0]
     assert channel(session).running == 1
 

@@ -39,10 +39,17 @@ def test_it_takes_as_many_messages_as_are_ready_up_to_the_limit(session: Session
     assert len([message for message in session.messages() if message.worker]) == taken
 
 
-def test_a_lock_without_an_end_is_refused(session: Session) -> None:
-    session.create()
-    with pytest.raises(psycopg.errors.CheckViolation):
-        session.dequeue(lock_ms=None)
+@pytest.mark.parametrize("lock_ms", [None, 0, -1, -60_000, 10**12 + 1, -(2**63), 2**63 - 1])
+def test_a_lock_that_ends_never_or_has_ended_is_refused(session: Session, lock_ms: int | None) -> None:
+    session.create(task="t")
+    session.commit()
+    for function, parameters in {"pgqueue_message_dequeue": {"tasks": True}, "pgqueue_quarantine_dequeue": {}}.items():
+        with pytest.raises(psycopg.errors.InvalidParameterValue) as refused:
+            session.call(function, lock_ms=lock_ms, **parameters)
+        assert refused.value.diag.message_primary == f"p_lock_ms is {'null' if lock_ms is None else lock_ms}"
+        assert refused.value.diag.message_hint == "It must be milliseconds, from 1 to 1000000000000."
+        session.rollback()
+    assert session.take(tasks=True, lock_ms=10**12).attempt == 1
 
 
 # When
