@@ -149,6 +149,18 @@ def test_the_children_of_a_killed_supervisor_notice_and_stop(start: Start, diary
     assert not Worker.objects.exists()
 
 
+def test_a_process_that_is_killed_while_it_stops_is_told_of(start: Start, diary: Diary) -> None:
+    hold.enqueue("x")
+    worker = start("--grace-seconds", "300")
+    started(diary, "x")
+    worker.send(signal.SIGTERM)
+    worker.says("stopping")
+    [pid] = worker.children
+    worker.send_to(pid, signal.SIGKILL)
+    worker.says(f"crashed pid={pid} code=-9 lived_seconds=")
+    assert worker.ends() == 1
+
+
 def test_a_worker_that_waits_for_a_database_lock_can_be_stopped(start: Start, session: Session) -> None:
     worker = start("--grace-seconds", "0.5")
     with session.connection.transaction():

@@ -45,6 +45,7 @@ KILL_SECONDS = 5.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_NOW = signal.SIGUSR1
 """The signal that the supervisor sends to its processes when it is asked to stop a second time."""
+CRASHED = "crashed pid=%s code=%s lived_seconds=%.1f%s"
 
 
 @dataclass(slots=True, eq=False)
@@ -232,6 +233,8 @@ class Supervisor:
         may_leave = is_alone or self.settings.leaves_after_seconds is not None
         if self.stops_asked or (may_leave and code == 0 and has_left):
             self.code = max(self.code, 0 if code in (0, RECYCLED) and has_left else 1)
+            if code < 0 and self.kill_at < float("inf"):  # by somebody else than this supervisor
+                logger.error(CRASHED, process.pid, code, lived, ": the process was stopping")
             if not is_replaced:
                 place.start_at = float("inf")
             return
@@ -240,17 +243,14 @@ class Supervisor:
                 place.start_at = 0.0
             return
         if is_replaced:
-            logger.error(
-                "crashed pid=%s code=%s lived_seconds=%.1f: the process was retiring", process.pid, code, lived
-            )
+            logger.error(CRASHED, process.pid, code, lived, ": the process was retiring")
             return
         if is_alone and ran:  # a death is what the quarantine is for, and its messages have an end
             place.crashes = 0
         place.crashes = 1 if lived > STABLE_SECONDS else place.crashes + 1
         wait = 0.0 if place.crashes == 1 else min(MAX_RESTART_SECONDS, 0.5 * 2**place.crashes)
         place.start_at = time.monotonic() + wait
-        line = "crashed pid=%s code=%s lived_seconds=%.1f restart_in_seconds=%.1f"
-        logger.error(line, process.pid, code, lived, wait)
+        logger.error(CRASHED, process.pid, code, lived, f" restart_in_seconds={wait:.1f}")
 
     # Idleness
 
