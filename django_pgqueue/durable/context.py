@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 
@@ -27,11 +27,13 @@ from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import to_epoch_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
-    from django_pgqueue.compat import AnyTask
+    from django_pgqueue.compat import GenericTask
     from django_pgqueue.durable.steps import Steps
 
+P = ParamSpec("P")
+R = TypeVar("R")
 Recovery = Literal["repeat", "manual"]
 QUESTION = (
     "An attempt began this step, and how it ended is not recorded: it may have happened. Is the step to be repeated?"
@@ -64,6 +66,12 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
     # Steps
 
+    @overload
+    def step(self, name: str, *, atomic: bool = ..., recovery: Recovery = ...) -> Callable[[Callable[[], R]], R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[..., R], *args: Any, atomic: bool = ..., recovery: Recovery = ...
+    ) -> R: ...
     def step(
         self,
         name: str,
@@ -100,6 +108,19 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
             return self.steps.run_atomically(name, partial(function, *args))
         return self.steps.run(name, partial(function, *args), is_manual=recovery == "manual")
 
+    @overload
+    async def astep(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, R]],
+        *args: Any,
+        atomic: bool = ...,
+        recovery: Recovery = ...,
+    ) -> R: ...
+    @overload
+    async def astep(
+        self, name: str, function: Callable[..., R], *args: Any, atomic: bool = ..., recovery: Recovery = ...
+    ) -> R: ...
     async def astep(
         self,
         name: str,
@@ -203,7 +224,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
     # Children
 
-    def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> EnqueuedChild:
+    def enqueue(self, task: GenericTask[P, Any], *args: P.args, **kwargs: P.kwargs) -> EnqueuedChild:
         """Enqueues a task once, as a child of this message; ``task.enqueue_in(context, …)`` does the same."""
         return self.steps.enqueue(task, args, kwargs)
 
@@ -225,9 +246,10 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
                     raise value
         return ended
 
-    def call(self, task: AnyTask, *args: Any, **kwargs: Any) -> Any:
+    def call(self, task: GenericTask[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Enqueues a task once, suspends this one until it has ended, and returns what it returned."""
-        return self.gather([self.enqueue(task, *args, **kwargs)])[0]
+        returned: R = self.gather([self.enqueue(task, *args, **kwargs)])[0]
+        return returned
 
     # Budgets
 
@@ -269,7 +291,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         """The ``async`` variant of ``approval``."""
         return await sync_to_async(self.approval)(name, to, show)
 
-    async def aenqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> EnqueuedChild:
+    async def aenqueue(self, task: GenericTask[P, Any], *args: P.args, **kwargs: P.kwargs) -> EnqueuedChild:
         """The ``async`` variant of ``enqueue``."""
         return await sync_to_async(self.enqueue)(task, *args, **kwargs)
 
@@ -277,7 +299,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         """The ``async`` variant of ``gather``."""
         return await sync_to_async(self.gather)(children, return_exceptions=return_exceptions)
 
-    async def acall(self, task: AnyTask, *args: Any, **kwargs: Any) -> Any:
+    async def acall(self, task: GenericTask[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The ``async`` variant of ``call``."""
         return await sync_to_async(self.call)(task, *args, **kwargs)
 

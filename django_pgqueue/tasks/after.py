@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
 
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Iterator
 
-    from django_pgqueue.compat import AnyTask, AnyTaskResult
+    from django_pgqueue.compat import AnyTask, AnyTaskResult, GenericTask, TaskResult
 
+P = ParamSpec("P")
+R = TypeVar("R")
 POLICIES = ("finished", "succeeded")
 MAX_IDS = 100_000
 RESULTS = "after_results"
@@ -94,7 +96,7 @@ class Batch:
         def __getattr__(self, name: str) -> Any:
             raise habits.missing(self, name, habits.of_batch(name))
 
-    def enqueue(self, task: AnyTask, *args: Any, **kwargs: Any) -> AnyTaskResult:
+    def enqueue(self, task: GenericTask[P, R], *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         if not self.is_open:
             message = (
                 "The block of this batch has ended: no callback would wait for another job. Enqueue it in the block, "

@@ -20,10 +20,10 @@ CACHE = ROOT / ".mypy_cache" / "test_typing"
 # A comment "# E: code" names the errors that mypy must find in its line.  It must find no others.
 TASKS = """
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
-from django_pgqueue.tasks.context import PgQueueContext
-from django_pgqueue.tasks import task
+from django_pgqueue.durable import DurableContext
+from django_pgqueue.tasks import PgQueueContext, batch, task
 
 
 @task
@@ -50,6 +50,36 @@ def count(context: PgQueueContext, limit: int) -> list[int]:
 @task(takes_context=True, atomic=False)
 async def count_slowly(context: PgQueueContext, limit: int) -> list[int]:
     return [limit]
+
+
+def reserve(order_pk: int) -> str:
+    return f"{order_pk}"
+
+
+async def ask(order_pk: int) -> float:
+    return order_pk * 1.1
+
+
+@task(durable=True)
+def fulfil(context: DurableContext, order_pk: int) -> str:
+    @context.step("charge")
+    def charge() -> int:
+        return order_pk
+
+    assert_type(charge, int)
+    assert_type(context.wait_for_event("paid"), Any)
+    assert_type(context.call(count, 3), list[int])
+    context.enqueue(price, "x")  # E: arg-type
+    context.call(count)  # E: call-arg
+    return context.step("reserve", reserve, order_pk, atomic=True)
+
+
+@task(durable=True)
+async def fulfil_slowly(context: DurableContext, order_pk: int) -> str:
+    assert_type(await context.astep("ask", ask, order_pk), float)
+    assert_type(await context.acall(price, order_pk), float)
+    await context.aenqueue(price)  # E: call-arg
+    return await context.astep("reserve", reserve, order_pk)
 
 
 @task()
@@ -81,6 +111,11 @@ async def right() -> None:
     assert_type(declared.enqueue(1).return_value, int)
     send_reminder.using(after=[send_receipt.enqueue(1), price.enqueue(1)]).enqueue(1)
     untyped.enqueue(1)
+    assert_type(fulfil.enqueue(1).return_value, str)
+    assert_type(fulfil_slowly.enqueue(1).return_value, str)
+    with batch() as jobs:
+        assert_type(jobs.enqueue(price, 1).return_value, float)
+        jobs.enqueue(price, "1")  # E: arg-type
 
 
 async def wrong(context: PgQueueContext) -> None:

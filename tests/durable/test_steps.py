@@ -140,7 +140,7 @@ def test_an_atomic_step_does_not_begin_anew_after_a_conflict_in_a_hook_of_it() -
 
 def test_a_decorated_function_is_a_step() -> None:
     def code(context: DurableContext) -> Any:
-        @context.step("charge")  # type: ignore[untyped-decorator,unused-ignore]
+        @context.step("charge")
         def charge() -> str:
             return tasks.note("charge")
 
@@ -150,7 +150,8 @@ def test_a_decorated_function_is_a_step() -> None:
 
 
 def test_values_are_the_same_in_the_attempt_that_computes_them() -> None:
-    assert run(lambda context: context.step("pair", lambda: (1, 2)) == [1, 2]).return_value is True
+    pair: Any = (1, 2)
+    assert run(lambda context: context.step("pair", lambda: pair) == [1, 2]).return_value is True
 
 
 class Colour(enum.StrEnum):

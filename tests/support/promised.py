@@ -13,7 +13,7 @@ PROMISED = names_by_module("""
 # The names of most projects, imported when they are used.
 django_pgqueue: Call Exchange Exponential Queue Retry batch cron emit enqueue_many every publish subscribe task
 # Tasks, and what they may say.
-django_pgqueue.tasks: Exponential PgQueueTask batch cron every task
+django_pgqueue.tasks: Exponential PgQueueContext PgQueueTask batch cron every task
 # Enqueue.
 django_pgqueue.backend: Call PgQueueBackend enqueue_many
 # Code that was written for Celery.

@@ -30,7 +30,10 @@ OURS = "django_pgqueue"
 MAX_LINE = 100
 WITHOUT_MEMBERS = {f"{OURS}.{room}" for room in ("backend", "exceptions", "logs", "models", "routers", "stand_ins")}
 """Modules whose classes are used as they are: Django, logging or the ORM calls their methods."""
-MADE_INSIDE = {"Clock", "DurableContext", "JsonFormatter", "PgQueueBackend", "ReceivedMessage", "Suspension", "pgqueue"}
+MADE_INSIDE = {
+    *("Clock", "DurableContext", "JsonFormatter", "PgQueueBackend", "PgQueueContext", "ReceivedMessage", "Suspension"),
+    "pgqueue",
+}
 """Names that the package itself calls, or decorators and settings bring: their parameters are nobody's business."""
 
 
