@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ALIKE = ("TASK", "TASK_BACKENDS", "TASKS_BACKENDS", "TASK_BACKEND", "TASKS_BACKEND", "DJANGO_TASKS")
 """Names under which TASKS has been written by mistake."""
+KEYS = ("BACKEND", "QUEUES", "OPTIONS")
 MIN_TOKEN = 16
 OF_HISTORY = ("history_days", "lake_days")
 OF_QUEUES = ["lock_seconds", "grace_seconds", "listen", "idle_poll_seconds", "unknown_task_seconds", "version"]
@@ -49,6 +50,7 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     found: list[checks.CheckMessage] = []
     for alias, params in task_backends.settings.items():
         if lookup.is_pgqueue_backend(params.get("BACKEND")):
+            found += _check_keys(alias, params)
             found += _check_queues(alias, params.get("QUEUES", ()))
             found += _check_options(alias, params.get("OPTIONS", {}))
     return found
@@ -69,6 +71,17 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
             id="pgqueue.W007",
         )
     ]
+
+
+def _check_keys(alias: str, params: Mapping[Any, Any]) -> Iterator[checks.CheckMessage]:
+    for key in params:
+        if key not in KEYS:
+            is_option = str(key).upper() in Options.names()
+            yield checks.Warning(
+                f"TASKS[{alias!r}] has the key {key!r}, which the backend does not read.",
+                hint="It is an option: write it into OPTIONS." if is_option else f"The keys are {', '.join(KEYS)}.",
+                id="pgqueue.W008",
+            )
 
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:

@@ -69,6 +69,22 @@ def test_every_option_can_be_set(settings: Settings) -> None:
     assert found(settings, QUEUES=["default", "mail"], OPTIONS=options) == []
 
 
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("LOCK_SECONDS", "It is an option: write it into OPTIONS."),
+        ("database", "It is an option: write it into OPTIONS."),
+        ("QUEUE", "The keys are BACKEND, QUEUES, OPTIONS."),
+        (5, "The keys are BACKEND, QUEUES, OPTIONS."),
+    ],
+)
+def test_a_key_beside_options_is_a_warning_that_says_where_it_belongs(settings: Settings, key: Any, says: str) -> None:
+    settings.TASKS = {"jobs": {"BACKEND": OURS, key: 3}}
+    [warning] = check_backends(None)
+    assert (warning.id, warning.hint) == ("pgqueue.W008", says)
+    assert warning.msg == f"TASKS['jobs'] has the key {key!r}, which the backend does not read."
+
+
 @pytest.mark.parametrize("key", ["MAX_ATEMPTS", "max_attempts", "database", "names", "lock_ms", "", 5])
 def test_an_unknown_key_is_an_error_that_names_it(settings: Settings, key: Any) -> None:
     [(check_id, message, hint)] = found(settings, OPTIONS={key: 3})

@@ -159,9 +159,10 @@ class TestCommand:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setattr("os.getuid", lambda: 54_321)  # a container may run as a number that has no name
         monkeypatch.setattr("time.sleep", interrupt)
-        asked, goes_on = qedit("--cancel", "--yes")[1:]
+        asked, no_worker, goes_on = qedit("--cancel", "--yes")[1:]
         number = int(asked.split()[1].rstrip(":"))
         assert edit_state(number).asked_by == "user 54321 (qedit)"
+        assert no_worker == "No worker runs: start manage.py qworker"
         assert goes_on == f"Edit {number} goes on. --stop {number} stops it."
 
 

@@ -8,14 +8,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, no_translations
+from django.db import connections
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime, parse_duration
 
-from django_pgqueue import control
+from django_pgqueue import control, functions
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.management.terminal.text import person
+from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.values.edit_filter import Filter, parameters
 from django_pgqueue.values.names import name_of
 from django_pgqueue.values.times import aware
@@ -99,6 +101,9 @@ class Command(PrintingCommand):
         self.stdout.write(
             f"Edit {edit}: {action.replace('_', ' ')}. Workers do it; --show {edit} tells how far they are."
         )
+        there = workers(functions.now(connections[database]), using=database)
+        if not there.busy + there.idle:
+            self.stdout.write("No worker runs: start manage.py qworker")
         if not options["no_wait"]:
             self._wait(edit, database)
 

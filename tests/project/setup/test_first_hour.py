@@ -76,6 +76,9 @@ MISTAKES: dict[str, list[Mistake]] = {
     "wrote `LOCK_SECOND` into `OPTIONS`": [
         Mistake(settings="TASKS['default']['OPTIONS'] = {'LOCK_SECOND': 60}", run=CHECK, words=("pgqueue.E001",)),
     ],
+    "wrote `LOCK_SECONDS` beside `OPTIONS`": [
+        Mistake(settings="TASKS['default']['LOCK_SECONDS'] = 60", run=CHECK, words=("pgqueue.W008",)),
+    ],
     "gave an option an impossible value": [
         Mistake(settings="TASKS['default']['OPTIONS'] = {'LOCK_SECONDS': -1}", run=CHECK, words=("pgqueue.E002",)),
     ],
