@@ -50,6 +50,22 @@ def test_the_examples_of_other_packages_are_python() -> None:
                 assert ast.parse(block.text, str(block)).body
 
 
+DATABASE = ("db", "transactional_db", "pgqueue", "pgqueue_clock", "pgqueue_inline")
+
+
+@pages(pages_with("python"))
+def test_a_test_of_a_page_may_use_the_database(page: Path) -> None:
+    """pytest-django refuses it to those that do not ask for it, and these tests call the functions themselves."""
+    nodes = [node for block in blocks(page, "python") for node in ast.parse(block.text).body]
+    if any(ast.unparse(node) == "pytestmark = pytest.mark.django_db" for node in nodes):
+        return
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            asks = any(mark.startswith("pytest.mark.django_db") for mark in marks)
+            assert asks or any(argument.arg in DATABASE for argument in node.args.args), node.name
+
+
 COMMITS = {"guide/testing"}
 
 
