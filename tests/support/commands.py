@@ -34,11 +34,9 @@ def problem(command: str) -> str | None:
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
     match words:
-        case [] | ["python", "manage.py", *_]:
-            return None  # manage_problems looks at these, wherever they stand on the page
+        case [] | ["python", "manage.py", *_] | ["python", "-m", "pip", "wheel", *_]:
+            return None  # manage_problems looks at those of manage.py, wherever they stand on the page
         case [program, *_] if program in OF_THE_SYSTEM or (program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]):
-            return None
-        case ["python", "-m", "pip", "wheel", *_]:
             return None
         case ["python", "-m", "pip", "install", "--group", group, *wanted]:
             return group_problem(group) or next(filter(None, map(extra_problem, wanted)), None)
