@@ -15,7 +15,7 @@ from pyarrow.fs import FileSelector, LocalFileSystem, PyFileSystem, SubTreeFileS
 from django_pgqueue.spark.lake.errors import LakeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyarrow.fs import FileSystem
     from pyspark.sql import SparkSession
@@ -119,6 +119,9 @@ def storage_options(url: str, setting: Any) -> dict[str, str]:
     {'AWS_ACCESS_KEY_ID': 'b', 'AWS_ENDPOINT_URL': 'http://store:9000', 'AWS_ALLOW_HTTP': 'true'}
     >>> storage_options("gs://data/jobs", {"fs.gs.auth.service.account.json.keyfile": "/run/key.json"}.get)
     {'GOOGLE_SERVICE_ACCOUNT': '/run/key.json'}
+    >>> nodes = {"dfs.ha.namenodes.shop": "a, b", "dfs.namenode.rpc-address.shop.a": "a:8020"}
+    >>> storage_options("hdfs://shop/jobs", nodes.get)
+    {'dfs.ha.namenodes.shop': 'a, b', 'dfs.namenode.rpc-address.shop.a': 'a:8020'}
     >>> storage_options("abfss://data@my.dfs.host/jobs", {"fs.azure.account.key.my.dfs.host": "k"}.get)
     {'AZURE_STORAGE_ACCOUNT_KEY': 'k'}
     """
@@ -126,6 +129,8 @@ def storage_options(url: str, setting: Any) -> dict[str, str]:
     azure = {f"fs.azure.account.key.{address.hostname}": "AZURE_STORAGE_ACCOUNT_KEY"}
     google = {"fs.gs.auth.service.account.json.keyfile": "GOOGLE_SERVICE_ACCOUNT"}
     known = {"gs": google, "abfs": azure, "abfss": azure}.get(address.scheme, {})
+    if address.scheme == "hdfs":
+        known = {name: name for name in hadoop_names(address.netloc, setting)}
     found = {name: value for key, name in known.items() if (value := setting(key))}
     if address.scheme in {"s3", "s3a"}:
         for key, name in S3.items():
@@ -139,6 +144,16 @@ def storage_options(url: str, setting: Any) -> dict[str, str]:
             if endpoint.startswith("http:"):
                 found["AWS_ALLOW_HTTP"] = "true"
     return found
+
+
+def hadoop_names(service: str, setting: Any) -> Iterator[str]:
+    """Yields Hadoop's settings that say where the name nodes are.  Without a service it is the default one."""
+    if not service:
+        yield "fs.defaultFS"
+        service = urlsplit(setting("fs.defaultFS") or "").netloc
+    yield f"dfs.ha.namenodes.{service}"
+    for node in (setting(f"dfs.ha.namenodes.{service}") or "").split(","):
+        yield f"dfs.namenode.rpc-address.{service}.{node.strip()}"
 
 
 def sync(path: Path) -> None:
