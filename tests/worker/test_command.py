@@ -103,6 +103,9 @@ def test_each_process_is_a_worker_of_its_own(start: Start, diary: Diary) -> None
     [
         (["--threads", "0"], "--threads 0 is not a number from 1 on"),
         (["--processes", "-1"], "--processes -1 is not a number from 1 on"),
+        (["--processes", "70000"], "--processes 70000 is not a number from 1 on (and up to 1,000)"),
+        (["--threads", str(10**20)], "is not a number from 1 on (and up to 100,000)"),
+        (["--dry-run", str(10**20)], "is not a number from 1 on (and up to 1,000,000)"),
         (["--threads", "many"], "argument --threads/--concurrency: invalid int value: 'many'"),
         (["--lock-seconds", "0"], "--lock-seconds 0.0 is not a number above 0"),
         (["--lock-seconds", "nan"], "--lock-seconds nan is not a number above 0"),

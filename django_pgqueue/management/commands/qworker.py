@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 
 MAX_SECONDS = 1e9
+MOST = {"processes": 1000, "threads": 100_000, "max_jobs": 10**9, "max_memory": 10**9, "dry_run": 10**6}
+"""Limits of the flags that are numbers: larger ones ended in a traceback."""
 LAST_PORT = 65_535
 
 
@@ -150,9 +152,9 @@ class Command(PrintingCommand):
     def _settings(self, options: dict[str, Any]) -> WorkerSettings:
         backend = self._backend(options["backend"])
         defaults = pgqueue_backends()[backend].settings
-        for name in ("processes", "threads", "max_jobs", "max_memory", "dry_run"):
-            if options[name] is not None and options[name] < 1:
-                message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on."
+        for name, most in MOST.items():
+            if options[name] is not None and not 1 <= options[name] <= most:
+                message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on (and up to {most:,})."
                 raise CommandError(message)
         queues = names("queues", options["queues"])
         exclude_queues = names("exclude-queues", options["exclude_queues"]) or ()
@@ -354,7 +356,7 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
 
 def seconds(option: str, value: float | None, default: float) -> float:
     if value is not None and not 0 < value < MAX_SECONDS:
-        message = f"--{option} {value} is not a number above 0."
+        message = f"--{option} {value} is not a number above 0 (and below a billion)."
         raise CommandError(message)
     return default if value is None else value
 
