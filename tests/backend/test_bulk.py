@@ -338,6 +338,14 @@ def test_a_single_job_comes_from_the_command_line(db: None) -> None:
     assert contents() == [{"args": ["Ada"], "kwargs": {"polite": False}}]
 
 
+@pytest.mark.parametrize("flag", [("--args", '["Ada"]'), ("--kwargs", "{}")], ids="".join)
+def test_a_file_and_a_single_job_are_one_too_many(db: None, file: Path, flag: tuple[str, str]) -> None:
+    file.write_text('["Joan"]\n')
+    with pytest.raises(CommandError, match="use only one of them"):
+        qenqueue("--from", str(file), *flag)
+    assert not Message.objects.exists()
+
+
 BAD_LINES = {
     '["unfinished': "line 2 is not JSON",
     "5": "line 2 is neither a JSON array nor an object: 5",

@@ -38,14 +38,15 @@ class Command(PrintingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("task", help="Dotted path of the task, such as shop.tasks.send_receipt.")
         parser.add_argument("--from", dest="file", metavar="FILE", help="JSON lines, or - for standard input.")
-        parser.add_argument(
-            "--args", dest="positional", default="[]", metavar="JSON", help="Positional arguments of a single job."
-        )
-        parser.add_argument(
-            "--kwargs", dest="named", default="{}", metavar="JSON", help="Keyword arguments of a single job."
-        )
+        parser.add_argument("--args", dest="positional", metavar="JSON", help="Positional arguments of a single job.")
+        parser.add_argument("--kwargs", dest="named", metavar="JSON", help="Keyword arguments of a single job.")
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        if options["file"] is not None and (options["positional"], options["named"]) != (None, None):
+            message = (
+                "--from enqueues what stands in the file, and --args and --kwargs a single job: use only one of them."
+            )
+            raise CommandError(message)
         registry.autodiscover()
         try:
             task = registry.find(options["task"])
@@ -136,5 +137,9 @@ def moment(text: str | None, where: str) -> Any:
     return found
 
 
-def single(args: str, kwargs: str) -> Call:
-    return Call(args=parsed(args, "--args"), kwargs=parsed(kwargs, "--kwargs"), where="--args and --kwargs")
+def single(args: str | None, kwargs: str | None) -> Call:
+    return Call(
+        args=() if args is None else parsed(args, "--args"),
+        kwargs={} if kwargs is None else parsed(kwargs, "--kwargs"),
+        where="--args and --kwargs",
+    )
