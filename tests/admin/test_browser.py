@@ -33,6 +33,7 @@ from tests.support.fixtures.admin import (
     claim,
     complete,
     fail,
+    lose,
     retry,
     send,
     sign_in,
@@ -114,7 +115,7 @@ def queue(transactional_db: None) -> None:
         send(queue="mail", channel="tenant-1")
         complete(claim("mail")[0], '{"sent": true}')
     send(queue="expired", task="shop.tasks.crashed")
-    claim("expired", lock_ms=-1)
+    lose("expired")
     for _ in range(3):
         send(task="shop.tasks.send_reminder", delay_ms=HOUR_MS, priority=10)
     send(

@@ -13,7 +13,7 @@ from django_pgqueue.admin.dashboards import errors
 from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.models import Message
 from tests.support.admin_page import Page
-from tests.support.fixtures.admin import ATTEMPTS, NOON, claim, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import ATTEMPTS, NOON, claim, fail, lose, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_a_line_links_to_the_newest_attempt_and_to_all_of_its_class(root: Visito
 def test_errors_without_a_class_and_lost_attempts_have_lines(root: Visitor, visitor: Callable[..., Visitor]) -> None:
     failed("out of paper", queue="printer", task=None)
     send()
-    claim(lock_ms=-1)
+    lose()
     claim()
     lost, plain = (line["Error"] for line in lines(root.open(ERRORS)))
     assert lost.startswith("AttemptLost shop.tasks.send_receipt the lock of worker worker-1 ran out")

@@ -15,7 +15,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.values.times import to_epoch_ms
 from tests.support.address import conninfo
-from tests.support.fixtures.admin import MESSAGES, claim, complete, send, sql
+from tests.support.fixtures.admin import MESSAGES, claim, complete, lose, send, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ def due(pk: int) -> int:
 
 def expired() -> int:
     pk = send(queue="expired")
-    claim("expired", lock_ms=-1)
+    lose("expired")
     return pk
 
 

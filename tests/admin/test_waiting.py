@@ -11,7 +11,7 @@ from django.db import connection
 from django_pgqueue import control, functions
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring import waiting
-from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, retry, send, sign_in, sql
+from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, lose, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_the_page_names_the_queue_without_a_worker(root: Visitor) -> None:
 
 def test_the_page_names_the_lost_worker(root: Visitor) -> None:
     pk = send()
-    claim(lock_ms=-1)
+    lose()
     assert why(root, pk) == ["Its worker, worker-1, has gone away. The next worker that polls takes the message over."]
 
 

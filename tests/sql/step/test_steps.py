@@ -40,7 +40,7 @@ def test_a_late_worker_records_nothing(session: Session) -> None:
 def test_a_record_keeps_a_take_over_away_and_lets_a_heartbeat_pass(connect: Connect) -> None:
     worker, other = connect(autocommit=False), connect()
     other.create(task="t")
-    held = token(other.take(tasks=True, lock_ms=0))
+    held = token(other.take(tasks=True, lock_ms=1))
     assert worker.value("pgqueue_step_record", **held, name="one")
     assert other.value("pgqueue_message_heartbeat", **held, lock_ms=0)
     assert other.value("pgqueue_message_expire") == 0
