@@ -8,6 +8,7 @@ ATTRIBUTES = {
     "apply_async": "{task}.using(queue_name=…, priority=…, run_after=timedelta(…)).enqueue(…)",
     "apply_async_on_commit": "{task}.using(run_after=timedelta(…)).enqueue(…): it commits with your transaction",
     "apply": "{task}.call(…), which runs the function here",
+    "call_local": "{task}.call(…), which runs the function here",
     "run": "{task}.call(…), which runs the function here",
     "send": "{task}.enqueue(…)",
     "send_with_options": "{task}.using(queue_name=…, run_after=timedelta(…)).enqueue(…)",
@@ -23,7 +24,7 @@ ATTRIBUTES = {
     "chunks": "enqueue_many({task}, […]) of django_pgqueue.backend",
     "AsyncResult": "{task}.get_result(id)",
 }
-"""What a task of Celery, Dramatiq or Procrastinate has, and what one writes instead."""
+"""What a task of Celery, Dramatiq, Procrastinate or huey has, and what one writes instead."""
 
 RESULT_ATTRIBUTES = {
     "get": "Write result.refresh() until result.is_finished, then result.return_value; batch() waits for several",
@@ -73,7 +74,9 @@ OPTIONS = {
     "queueing_lock": "unique_key=…",
     "rate_limit": "channel=…, whose limits control.set_channel sets",
     "retry": "max_attempts=… and backoff=…",
+    "retries": "max_attempts=…, which counts the first attempt, too",
     "retry_backoff": "backoff=Exponential(…)",
+    "retry_delay": "backoff=lambda exception, result: seconds",
     "soft_time_limit": "timeout=…",
     "throws": "no_retry_on=(…)",
     "time_limit": "timeout=…",
