@@ -140,7 +140,7 @@ def test_a_vacuum_is_no_old_transaction(find: Find, another: Another, monkeypatc
     monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
     session = another()
     pid = session.info.backend_pid
-    sql("create table slow as select i from generate_series(1, 20_000) i")
+    sql("create table slow as select i from generate_series(1, 20000) i")
     session.execute("set vacuum_cost_delay = 100")
     session.execute("set vacuum_cost_limit = 1")
     thread = threading.Thread(target=vacuum, args=(session,))
