@@ -42,8 +42,8 @@ class Received:
     unknown: bool = False
     """A worker has given it back, because it could not take it, and no attempt has begun since."""
     kept: bool = False
-    """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``): no heartbeat or progress
-    may change it then."""
+    """True while the transaction of an atomic task holds the row (``pgqueue_message_keep``), and when it has ended the
+    message: no heartbeat or progress may change it then."""
 
 
 running: ContextVar[Received | None] = ContextVar("pgqueue_message", default=None)

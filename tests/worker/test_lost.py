@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker.claim.held import Heartbeats
+from tests.support.site import jobs
 from tests.support.site.tasks import hold, hold_on, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, holder, started, statuses
@@ -103,6 +106,26 @@ def test_a_worker_that_takes_over_its_own_lost_job_keeps_hold_of_it(
     diary.allow("x-2")
     assert ended(result).return_value == {"attempt": 2}
     assert statuses(result) == ["lost", "succeeded"]
+
+
+def test_a_job_that_has_completed_itself_is_not_called_lost(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its worker takes note of the end later, when the connection is back."""
+    worker = consume(threads=1)
+    monkeypatch.setattr(worker, "_collect", lambda: None)
+    result = ended(jobs.follow_atomically.enqueue())
+    wait_until(lambda: worker.slots.done, "the slot has ended it")
+    [held] = worker.held
+    held.locked -= worker.settings.lock_seconds / 2
+    session = WorkerSession("default", consumer=worker.id, pooled=True)
+    with session.open():
+        heartbeats = Heartbeats(worker.settings, worker.held)
+        for _ in range(2):
+            heartbeats.do(lambda: session)
+    assert f"lost id={result.id}" not in caplog.text
+    monkeypatch.undo()
+    wait_until(lambda: not len(worker.held), "it has taken note")
 
 
 def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> None:

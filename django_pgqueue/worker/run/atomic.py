@@ -63,6 +63,7 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
         logger.exception("An on_commit() callback of message id=%s failed; the message is done.", execution.message.id)
     finally:
         execution.message.kept = False
+    execution.message.kept = True  # a heartbeat would not find it, and take it for lost
     execution.succeed(normal)
     return Committed()
 
