@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -12,8 +13,10 @@ from django.db import OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
 
-from django_pgqueue.worker.run import connect_first
+from django_pgqueue.worker.run import connect_first, connections as worker_connections
+from django_pgqueue.worker.run.connections import close_lost_connections
 from tests.support.databases import refusing_connections
+from tests.support.proxy import DROP, Proxy
 from tests.support.site import jobs, slow, tasks
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
@@ -149,6 +152,26 @@ def test_a_job_that_begins_with_a_connection_keeps_none_of_a_pool(start: Start, 
 
 
 @pytest.mark.django_db(transaction=True)
+def test_an_async_job_that_begins_takes_no_connection_of_a_pool_from_another(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    """Which reads from a cursor of the server."""
+    pytest.importorskip("psycopg_pool")
+    worker = start("--threads", "2", PGQUEUE_TEST_DATABASE_OPTIONS=json.dumps({"pool": {"min_size": 1, "max_size": 1}}))
+    ids = [int(ended(jobs.follow_async.enqueue()).id) for _ in range(3)]
+    for pid in session.strangers():
+        session.rows("select pg_terminate_backend(%s)", pid)
+    worker.says("reconnected")
+    reads = slow.hold_cursor.enqueue("x")
+    started(diary, "x")
+    for _ in range(2):  # the second would get what the first has given back
+        ended(jobs.follow_async.enqueue())
+    diary.allow("x-1")
+    assert ended(reads).return_value[:3] == ids
+    assert worker.stop() == 0
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
     consume: Consume, diary: Diary, session: Session
 ) -> None:
@@ -163,6 +186,34 @@ def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
     assert statuses(ended(jobs.which_session_async.enqueue())) == ["succeeded"]
     diary.allow("x-1")
     assert statuses(ended(neighbour)) == ["succeeded"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(
+    monkeypatch: pytest.MonkeyPatch, session: Session
+) -> None:
+    """A network that swallows packets keeps the thread of all async jobs no longer than that."""
+    at = connection.settings_dict
+    if not at["HOST"] or at["HOST"].startswith("/"):
+        pytest.skip("needs a server that is reached by TCP")
+    proxy = Proxy(int(at["PORT"] or 5432))
+    for name, value in {"HOST": "127.0.0.1", "PORT": proxy.port}.items():
+        monkeypatch.setitem(connections.settings["default"], name, value)
+    monkeypatch.setattr(worker_connections, "MAX_ANSWER_SECONDS", 0.1)
+
+    def look_twice() -> list[bool]:
+        mine = connections["default"]
+        mine.ensure_connection()
+        close_lost_connections()
+        lasts = [mine.connection is not None]
+        proxy.answers = DROP
+        close_lost_connections()
+        return [*lasts, mine.connection is not None]
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(look_twice).result() == [True, False]
+    proxy.cut()
+    wait_until(lambda: not session.strangers(), "the server's half has gone, too")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from django_pgqueue.consumer.errors import causes
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
+from django_pgqueue.worker.run.connections import answers
 from django_pgqueue.worker.run.isolation import first_line
 from django_pgqueue.worker.run.shared_thread import shared_thread
 
@@ -129,7 +130,9 @@ def _connect(database: str) -> None:
     connection = connections[database]
     if connection.in_atomic_block:
         return
-    if connection.connection is not None and not connection.is_usable():
+    if connection.connection is not None:
+        if answers(connection):  # another async job may be reading from it
+            return
         connection.close()
     connection.ensure_connection()
     if connection.settings_dict["OPTIONS"].get("pool"):  # others may need it, and this job may never do
@@ -137,9 +140,9 @@ def _connect(database: str) -> None:
 
 
 def _give_back(connection: Any) -> None:
-    is_usable = connection.is_usable()
+    is_alive = answers(connection)
     connection.close()
-    if not is_usable:  # the pool drops it
+    if not is_alive:  # the pool drops it
         message = "the pool had a connection that is lost"
         raise OperationalError(message)
 

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from django.conf import settings as django_settings
 from django.db import connections
 from django.db.backends.signals import connection_created
-from psycopg.pq import TransactionStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 
+from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.run.cut_sessions import note_statement
 from django_pgqueue.worker.run.session_reset import SessionState, state_of, watch
 
 if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
+
     from django_pgqueue.functions import Received
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
 OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
+MAX_ANSWER_SECONDS = 5.0
+"""A session that is silent for longer is taken for lost: where a network swallows packets, TCP waits for a quarter of
+an hour, and no timeout of a job ends that."""
 
 
 class _Here(threading.local):
@@ -142,8 +150,33 @@ def close_idle_connections() -> None:
 def close_lost_connections() -> None:
     """Closes those whose session has ended, in a thread whose connections jobs use all the time."""
     for connection in connections.all(initialized_only=True):
-        if connection.connection is not None and not _is_in_transaction(connection) and not connection.is_usable():
+        if connection.connection is not None and not _is_in_transaction(connection) and not answers(connection):
             connection.close()
+
+
+def answers(connection: Any) -> bool:
+    """Django's ``is_usable``, with an end to the wait."""
+    session = connection.connection
+    if not isinstance(session, psycopg.Connection):
+        return bool(connection.is_usable())
+    try:
+        return _answers(session.pgconn)
+    except psycopg.Error:
+        return False
+
+
+def _answers(pgconn: PGconn) -> bool:
+    pgconn.send_query(b"")
+    pgconn.flush()
+    until, status = time.monotonic() + MAX_ANSWER_SECONDS, None
+    while True:
+        while pgconn.is_busy():
+            if not readable([pgconn.socket], max(0.0, until - time.monotonic())):
+                return False
+            pgconn.consume_input()
+        if (result := pgconn.get_result()) is None:
+            return status == ExecStatus.EMPTY_QUERY
+        status = result.status
 
 
 def _is_for_one_request(connection: Any) -> bool:

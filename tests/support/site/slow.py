@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, OperationalError, connection, transaction
 
 from django_pgqueue.exceptions import TaskTimeout
+from django_pgqueue.models import Attempt
 from django_pgqueue.tasks import task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
 from tests.support.site.jobs import at_once, write_effect
@@ -165,6 +166,17 @@ async def hold_async(context: TaskContext[Any, Any], word: str) -> int:
     while not diary.is_allowed(f"{word}-{context.attempt}"):  # noqa: ASYNC110 -- what it waits for is outside
         await asyncio.sleep(0.01)
     return os.getpid()
+
+
+@task(takes_context=True)
+async def hold_cursor(context: TaskContext[Any, Any], word: str) -> list[int]:
+    """Reads one attempt of the history, and the others when the test allows it."""
+    ids = []
+    async for attempt in Attempt.objects.order_by("id").aiterator(chunk_size=1):
+        ids.append(attempt.message_id)
+        if len(ids) == 1:
+            await hold_async.func(context, word)  # type: ignore[misc]
+    return ids
 
 
 @task(takes_context=True)
