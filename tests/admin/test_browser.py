@@ -14,6 +14,8 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
+from selenium import webdriver
+from selenium.webdriver.common.by import By
 
 from django_pgqueue import control, functions
 from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.http import HttpRequest
-    from selenium import webdriver
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
 
@@ -564,3 +565,18 @@ def test_the_page_of_an_edit_follows_it_to_its_end(page: browser.Page) -> None:
     while functions.edit_step(connection) is not None:
         pass
     page.shows("More has changed: show", "finished", "3 done")
+
+
+def test_a_double_click_enqueues_once(page: browser.Page, chromium: webdriver.Chrome) -> None:
+    send()
+    fail(claim()[0])
+    page.open(f"{ATTEMPTS}{Attempt.objects.get().pk}/change/")
+    button = page.find("//button[normalize-space()='Enqueue again']", By.XPATH)
+    webdriver.ActionChains(chromium).double_click(button).perform()
+    page.shows("1 message enqueued again")
+    wait_until(lambda: not under_way, "the last answer")
+    assert Message.objects.count() == 1
+    page.open(f"{ATTEMPTS}{Attempt.objects.get().pk}/change/")
+    page.press("Enqueue again")
+    page.shows("1 message enqueued again")
+    assert Message.objects.count() == 2, "twice on purpose"

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 
@@ -149,6 +150,9 @@ def test_a_second_decision_and_one_for_a_cancelled_job_are_told(root: Visitor) -
     decide(root, second, name="other")
     assert "The job has ended or was cancelled meanwhile" in root.open(APPROVALS).root.text
     assert Approval.objects.get(message_id=first).approved is True
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.change_message) == (str(first), f"ship of message {first} was approved.")
+    assert entry.change_message in root.open(f"{MESSAGES}{first}/history/").root.text
 
 
 def test_a_visitor_who_is_no_member_of_staff_decides_nothing() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.admin.utils import quote
 
+from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
 if TYPE_CHECKING:
@@ -209,3 +210,20 @@ def test_no_parameter_breaks_a_list(root: Visitor, query: str, other: str) -> No
         assert answer.status_code in {200, 302, 400}, model
         if answer.status_code == 302:
             assert root.open(answer["Location"]).response.status_code == 200
+
+
+TURNED = "mail\N{RIGHT-TO-LEFT OVERRIDE}"
+
+
+def test_no_name_turns_the_words_beside_it(root: Visitor) -> None:
+    pk = message(queue=TURNED, worker=TURNED, unlock_at=2**62, locked_at="now", last_error=TURNED)
+    sql("insert into pgqueue_queue (name, paused_at, paused_by) values (%s, now(), %s)", TURNED, TURNED)
+    overview = "/admin/django_pgqueue/overview/"
+    for url in (overview, MESSAGES, f"{MESSAGES}{pk}/change/", "/admin/django_pgqueue/queuestate/"):
+        page = root.open(url)
+        assert TURNED[:-1] in page.root.one(id="content").text, url
+        assert TURNED not in page.root.text, url
+    for url in (f"{overview}live/", f"{MESSAGES}?live={pk}", f"{MESSAGES}{pk}/change/?live=page"):
+        assert f">{TURNED}" not in str(root.client.get(url).json()), url
+    said = Page(root.client.post(f"{overview}act/", {"queue": TURNED, "action": "resume"}, follow=True)).said
+    assert said == ["Resumed: mail\N{REPLACEMENT CHARACTER}."], "the form has the name as it is"

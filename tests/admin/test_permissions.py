@@ -255,6 +255,33 @@ def test_rows_that_workers_write_cannot_be_added_edited_or_deleted(root: Visitor
     assert model == "message" or root.client.post(f"{row}change/", {}).status_code == 403
 
 
+GONE = {
+    "message": "run_now", "attempt": "enqueue_again", "worker": "pause", "queuestate": "pause", "channel": "release",
+    "schedule": "run_now", "edit": "stop",
+}  # fmt: skip
+SAID_OF_GONE = (
+    "What you selected is not there any more.", "no longer in the queue", "not enqueued again",
+    "Items must be selected",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "name"), GONE.items())
+def test_an_action_for_a_row_that_is_gone_says_so(root: Visitor, keys: Keys, model: str, name: str) -> None:
+    before = state()
+    for key in ("4711", "\0", "x"):
+        said = root.act(f"{HERE}{model}/", name, [key]).said
+        assert len(said) == 1, key
+        assert any(words in said[0] for words in SAID_OF_GONE), key
+    assert state() == before
+    assert not LogEntry.objects.exists()
+
+
+def test_an_action_takes_a_row_that_the_filters_of_the_list_do_not_find_any_more(root: Visitor, keys: Keys) -> None:
+    control.pause_schedule("daily")
+    said = root.act(f"{HERE}schedule/?paused=no", "pause", ["daily"]).said
+    assert said == ["Not changed: 1 schedule (daily), already paused."]
+
+
 def test_the_index_offers_change_only_where_a_change_is_possible(root: Visitor, db: None) -> None:
     index = root.open(HERE).root
 

@@ -24,7 +24,8 @@ from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.content import ErrorTexts, ShownContent, sensitivity
 from django_pgqueue.admin.parts.database import alias, link, may_see, url
 from django_pgqueue.admin.parts.expressions import Short, duration
-from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content, reason
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, is_id, may_see_content
+from django_pgqueue.admin.parts.refusal import reason
 from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.exceptions import InvalidStep
 from django_pgqueue.models.tables import Attempt
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 Status = Attempt.Status
-TONES = {
+TONES: dict[str, str] = {
     Status.SUCCEEDED: "green",
     Status.DEFERRED: "blue",
     Status.RETRIED: "amber",
@@ -129,7 +130,7 @@ def channel(attempt: Attempt) -> SafeString | str:
 
 @admin.display(description=gettext_lazy("status"))
 def status(attempt: Attempt) -> SafeString:
-    return display.label(display.status(attempt.status), TONES.get(Status(attempt.status), "grey"))
+    return display.label(display.status(attempt.status), TONES.get(attempt.status, "grey"))
 
 
 @admin.display(description=gettext_lazy("attempt"))

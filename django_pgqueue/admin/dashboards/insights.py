@@ -234,7 +234,7 @@ class InsightsAdmin(ReadOnlyAdmin):
     ordering = ("-hour", "-id")
     list_display = ("hour", "queue", "task")
     list_display_links = None
-    is_live = False
+    lists_rows = False
     actions = None
     list_filter = (
         ("hour", filters.MomentRangeFilter),

@@ -17,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from django_pgqueue import control
 from django_pgqueue.admin.dashboards import sparkline
-from django_pgqueue.admin.parts import audit_log, database, display, live, sidebar
+from django_pgqueue.admin.parts import audit_log, database, direction, display, live, sidebar
 from django_pgqueue.admin.parts.database import alias, may_see, now, url
 from django_pgqueue.admin.parts.live import problem_of
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.throughput import Pulse
     from django_pgqueue.monitoring.overview.workers import Workers
 
+LIVE = "admin/django_pgqueue/overview/live.html"
 RUNS = 3
 TASKS = 10
 
@@ -247,7 +248,8 @@ class OverviewAdmin(ReadOnlyAdmin):
         try:
             with database.about(request):
                 context |= seen(request)
-                return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context).render()
+                page = TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
+                return direction.kept_in(page.render())
         except (OperationalError, OutdatedQueue) as error:
             context["problem"] = problem_of(error)
         return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
@@ -258,7 +260,7 @@ class OverviewAdmin(ReadOnlyAdmin):
         self._check(request, "GET")
         return live.told(
             request,
-            lambda: {"html": render_to_string("admin/django_pgqueue/overview/live.html", seen(request), request)},
+            lambda: {"html": direction.kept(render_to_string(LIVE, seen(request), request))},
         )
 
     def act_view(self, request: HttpRequest) -> HttpResponse:

@@ -169,6 +169,8 @@ class EditAdmin(ReadOnlyAdmin):
     def _change(self, request: HttpRequest, queryset: QuerySet[Edit], words: str, change: Any) -> HttpResponse | None:
         """An edit is stopped and resumed by users who may do what it does."""
         found = list(queryset.values_list("pk", "action")[: actions.MOST])
+        if self.are_gone(request, found):
+            return self.back(request)
         done = [pk for pk, one in found if ask_page.may(request.user, one) and change(pk)]
         if done:
             audit_log.written(request, Edit, done, f"{words[0].upper()}{words[1:]}.")

@@ -141,7 +141,7 @@ class MessageAdmin(ReadOnlyAdmin):
     def run_now(self, request: HttpRequest, queryset: QuerySet[Message]) -> HttpResponse | None:
         """A message that waits for others runs only from its own page, by a user who was asked."""
         chosen = actions.chosen(self, request, queryset)
-        is_page = request.POST.get("page", "") == ",".join(map(str, chosen.ids))
+        is_page = [str(pk) for pk in chosen.ids] == [request.POST.get("page")]
         awaited = Awaited.by(chosen.ids[0], now(request)) if is_page else None
         if awaited is not None and "confirmed" not in request.POST:
             return self._ask(request, queryset, action="run_now", awaited=awaited)

@@ -10,12 +10,13 @@ from django.http import HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.utils.translation import gettext, gettext_lazy
 
-from django_pgqueue.admin.parts import display, queries
+from django_pgqueue.admin.parts import audit_log, display, queries
 from django_pgqueue.admin.parts.database import alias, url
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.durable import decide
 from django_pgqueue.durable.approvals import RUN
 from django_pgqueue.exceptions import InvalidMessage
+from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview.capped import Capped
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
             gettext("{name} of message {id} was rejected."),
         )
         words = approved if decision == "approve" else rejected
-        model_admin.message_user(request, words.format(name=name, id=message_id), messages.SUCCESS)
+        said = words.format(name=name, id=message_id)
+        model_admin.message_user(request, said, messages.SUCCESS)
+        audit_log.written(request, Message, [int(message_id)], said)
     else:
         model_admin.message_user(request, TOLD[status], messages.WARNING)

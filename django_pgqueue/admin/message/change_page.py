@@ -243,7 +243,7 @@ def finished_attempts(message: Message, errors: ErrorTexts) -> list[dict[str, An
         {
             "url": url("attempt_change", row.pk),
             "number": row.attempt,
-            "tone": attempt.TONES.get(Attempt.Status(row.status), "grey"),
+            "tone": attempt.TONES.get(row.status, "grey"),
             "status": attempt.status(row),
             "finished": attempt.finished_at(row),
             "took": attempt.took(row),

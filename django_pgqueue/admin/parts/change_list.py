@@ -87,7 +87,7 @@ class CappedChangeList(ChangeList):
     def live_url(self) -> str:
         """Where the open page asks for its rows as they are now.  Empty: it does not refresh."""
         keys = [str(row.pk) for row in self.result_list]
-        asks = self.model_admin.is_live and not self.is_popup and not self.is_without_rows
+        asks = self.model_admin.lists_rows and not self.is_popup and not self.is_without_rows
         return self.get_query_string({live.PARAMETER: keys or [""]}) if asks else ""
 
     def url_for_result(self, result: Any) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
 from django.db import connections
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from psycopg.adapt import Loader
 from psycopg.pq import Format
@@ -108,9 +108,16 @@ def _send_as(using: str, encoding: str) -> None:
 
 
 def url(name: str, *args: object, **query: object) -> str:
-    """Returns the URL of an admin page with the same database.  ``args``: the key of a row, not quoted."""
+    """Returns the URL of an admin page with the same database; "" where the project's admin site has no such page.
+
+    ``args``: the key of a row, not quoted.
+    """
     parameters = query | ({PARAMETER: alias()} if alias() != default_database() else {})
-    address = reverse(f"admin:django_pgqueue_{name}", args=[quote(str(arg)) for arg in args], current_app=_site.get())
+    keys = [quote(str(arg)) for arg in args]
+    try:
+        address = reverse(f"admin:django_pgqueue_{name}", args=keys, current_app=_site.get())
+    except NoReverseMatch:
+        return ""
     return f"{address}?{urlencode(parameters)}" if parameters else address
 
 
@@ -124,7 +131,10 @@ def link(name: str, words: object, *args: object, title: str = "", **query: obje
 
 
 def may_see(user: Any, model: str) -> bool:
-    return any(user.has_perm(f"django_pgqueue.{may}_{model}") for may in ("view", "change"))
+    """Whether the admin site has the pages of a model, and the user may see them."""
+    return bool(url(f"{model}_changelist")) and any(
+        user.has_perm(f"django_pgqueue.{may}_{model}") for may in ("view", "change")
+    )
 
 
 def same(request: HttpRequest) -> str:

@@ -11,12 +11,9 @@ from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import DataError, OperationalError
 from django.http import HttpResponseRedirect, JsonResponse
 from django.template.response import SimpleTemplateResponse
-from django.utils.translation import gettext
-from psycopg.errors import QueryCanceled
 
-from django_pgqueue.admin.parts import database
+from django_pgqueue.admin.parts import database, direction, refusal
 from django_pgqueue.exceptions import OutdatedQueue
-from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,11 +41,15 @@ def response(admin: Any, request: HttpRequest) -> JsonResponse:
         found: CappedChangeList = admin.get_changelist_instance(request)
         rows = as_they_are(found, shown)
         return {
-            "rows": [list(items_for_result(found, rows[key], None)) if key in rows else None for key in shown],
+            "rows": [cells(found, rows[key]) if key in rows else None for key in shown],
             "fresh": fresh(found, shown),
         }
 
     return told(request, look)
+
+
+def cells(found: CappedChangeList, row: Any) -> list[str]:
+    return [direction.kept(cell) for cell in items_for_result(found, row, None)]
 
 
 def page_url(request: HttpRequest) -> str:
@@ -68,7 +69,7 @@ def page(request: HttpRequest, answer: Callable[[], HttpResponse]) -> JsonRespon
             return {"gone": found.url}
         if isinstance(found, SimpleTemplateResponse):
             found.render()
-        return {"page": found.content.decode()}
+        return {"page": direction.kept(found.content.decode())}
 
     return told(request, look)
 
@@ -90,7 +91,7 @@ def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonRespon
     except IncorrectLookupParameters as error:
         return JsonResponse({"problem": str(error)}, status=400)
     except (OperationalError, DataError, OutdatedQueue) as error:
-        return JsonResponse({"problem": problem_of(error)}, status=503)
+        return JsonResponse({"problem": problem_of(error)}, status=400 if isinstance(error, DataError) else 503)
     return JsonResponse(found | {"took_ms": round((time.monotonic() - begun) * 1000)})
 
 
@@ -121,9 +122,7 @@ def fresh(found: CappedChangeList, shown: list[str]) -> int:
 
 def problem_of(error: Exception) -> str:
     """Returns the words for an error that the page can show; raises others."""
-    if isinstance(error, OutdatedQueue):
-        return str(error)
-    if not isinstance(error.__cause__, QueryCanceled):
+    words = str(error) if isinstance(error, OutdatedQueue) else refusal.why(error)
+    if not words:
         raise error
-    text = gettext("The query took longer than {seconds} seconds and was cancelled.")
-    return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
+    return words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import psycopg
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
@@ -14,20 +14,19 @@ from django.db.models import Q
 from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext, gettext_lazy
-from psycopg.errors import DeadlockDetected, QueryCanceled, SerializationFailure
+from psycopg.errors import DeadlockDetected, SerializationFailure
 
-from django_pgqueue.admin.parts import chosen_columns, database, download, live, sidebar
+from django_pgqueue.admin.parts import chosen_columns, database, direction, download, live, refusal, sidebar
 from django_pgqueue.admin.parts.change_list import WITHOUT_ROWS, CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.exceptions import OutdatedQueue
-from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from django.db.models import Model, QuerySet
+    from django.db.models import Field, Model, QuerySet
     from django.http import HttpRequest
 
 
@@ -45,8 +44,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     sortable_by: ClassVar[tuple[str, ...]] = ("id",)
     has_times: ClassVar[bool] = True
     """Whether its pages show times, and so the time zone."""
-    is_live: ClassVar[bool] = True
-    """Whether an open list refreshes its rows."""
+    lists_rows: ClassVar[bool] = True
+    """Whether its list has rows: it refreshes them while it is open, and offers them as a file."""
     is_live_page: ClassVar[bool] = False
     """Whether the open page of a row refreshes the fields that nobody can edit."""
     gone: ClassVar[Any] = gettext_lazy("gone")
@@ -58,6 +57,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     class Media:
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
+        js = ("pgqueue/once.js",)
 
     def get_list_display(self, request: HttpRequest) -> Any:
         return chosen_columns.shown(self, request) if self.default_columns else super().get_list_display(request)
@@ -67,8 +67,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return tuple(super().get_list_display(request))
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        kind = download.asked(request) if self.lists_rows else None
+
         def answer() -> HttpResponse:
-            kind = download.asked(request)
             if kind is not None:
                 return download.response(self, request, kind)
             choices = {"databases": database.choices(request.path)}
@@ -76,7 +77,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
         if self.default_columns and chosen_columns.asked(request):
             return chosen_columns.response(self, request)
-        if live.asked(request):
+        if self.lists_rows and live.asked(request):
             return live.response(self, request)
 
         def without_rows(why: str) -> HttpResponse:
@@ -86,9 +87,27 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
         if request.method == "POST":
             return self.answered(request, answer, instead=request.get_full_path())
-        if download.asked(request) is not None:
+        if kind is not None:
             return self.answered(request, answer, instead=download.list_url(request))
         return self.answered(request, answer, stopped=without_rows, instead=self._without_filters(request))
+
+    def response_action(self, request: HttpRequest, queryset: QuerySet[Any], *args: Any, **kwargs: Any) -> Any:
+        """Takes the selected rows, also those that do not match the list's filters any more: the user still means them.
+
+        What cannot be the key of a row is left out: Django would look it up, and fail.
+        """
+        posted = request.POST.copy()
+        keys = [key for key in posted.getlist(ACTION_CHECKBOX_NAME) if _may_be(self.opts.pk, key)]
+        posted.setlist(ACTION_CHECKBOX_NAME, keys)
+        request.POST = posted  # type: ignore[assignment]
+        chosen = self.get_queryset(request) if posted.get("select_across", "0") == "0" else queryset
+        return super().response_action(request, chosen, *args, **kwargs)
+
+    def are_gone(self, request: HttpRequest, rows: Sequence[object]) -> bool:
+        """Whether none of the rows of an action is there any more, which the user is told."""
+        if not rows:
+            self.message_user(request, gettext("What you selected is not there any more."), messages.WARNING)
+        return not rows
 
     def _without_filters(self, request: HttpRequest) -> str | None:
         """Returns the URL of the list without filters.  None: that is what the request asks for."""
@@ -169,11 +188,11 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 response = answer()
                 if isinstance(response, SimpleTemplateResponse):
                     sidebar.lead_to_the_same_database(response.context_data or {})
-                    response.render()
+                    return direction.kept_in(response.render())
                 return response
         except (OperationalError, DataError) as error:
             del said(request)[told:]  # what was rolled back was not done
-            why = _why(error)
+            why = refusal.why(error)
             if stopped is not None and why:
                 return self.answered(request, lambda: stopped(why), instead=instead)
             with database.chosen(request):
@@ -187,7 +206,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _stopped(self, request: HttpRequest, error: Exception, instead: str | None) -> HttpResponse:
         """Redirects to a page that works, with a message about what PostgreSQL refused; raises other errors."""
-        if why := _why(error):
+        if why := refusal.why(error):
             text = f"{why} {gettext('Nothing was changed.')}"
             if instead == self._without_filters(request):
                 text += f" {gettext('The list now has no filters: use fewer or other ones.')}"
@@ -280,14 +299,13 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return False
 
 
-def _why(error: Exception) -> str:
-    """Says why PostgreSQL did not answer a query; empty: another error."""
-    if isinstance(error.__cause__, QueryCanceled):
-        text = gettext("The query took longer than {seconds} seconds and was cancelled.")
-        return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
-    if isinstance(error.__cause__, psycopg.DataError):
-        return gettext("PostgreSQL cannot run this search: {reason}.").format(reason=reason(error))
-    return ""
+def _may_be(pk: Field[Any, Any], key: str) -> bool:
+    """Whether a text can be the primary key of a row."""
+    try:
+        pk.to_python(key)
+    except ValidationError:
+        return False
+    return "\0" not in key
 
 
 def said(request: HttpRequest) -> list[Any]:
@@ -300,12 +318,6 @@ def said(request: HttpRequest) -> list[Any]:
 def may_see_content(request: HttpRequest) -> bool:
     """Whether the user may see content, headers, state, progress and results, not only statuses."""
     return bool(request.user.has_perm("django_pgqueue.see_content"))
-
-
-def reason(error: Exception) -> str:
-    """Returns PostgreSQL's error message without its details, which may quote a whole row."""
-    diagnosis = getattr(error.__cause__, "diag", None)
-    return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
 
 
 MAX_ID = 19

@@ -211,6 +211,8 @@ class ChannelAdmin(ReadOnlyAdmin):
     )
     def release(self, request: HttpRequest, queryset: QuerySet[Channel]) -> None:
         names = [channel.name for channel in queryset.only("name")[: actions.MOST]]
+        if self.are_gone(request, names):
+            return
         gone = [name for name in names if control.release_channel(name, database=alias())]
         audit_log.written(request, Channel, names, gettext("Released."))
         left = [name for name in names if name not in gone]

@@ -98,6 +98,8 @@ class QueueAdmin(ReadOnlyAdmin):
     @admin.action(description=gettext_lazy("Pause"), permissions=["change"])
     def pause(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
         names = [queue.name for queue in queryset.only("name")[: actions.MOST]]
+        if self.are_gone(request, names):
+            return
         for name in names:
             control.pause(name, by=audit_log.name_of_user(request), database=alias())
         audit_log.written(request, QueueState, names, gettext("Paused."))

@@ -295,7 +295,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         """Enqueues an extra job; the slots do not change."""
         made: list[int] = []
-        for name in self._chosen(queryset):
+        for name in self._chosen(request, queryset):
             try:
                 made.append(control.run_schedule(name, database=alias()))
             except (InvalidSchedule, DuplicateMessage) as error:
@@ -322,7 +322,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     ) -> None:
         done: list[str] = []
         passed: list[str] = []
-        for name in self._chosen(queryset):
+        for name in self._chosen(request, queryset):
             try:
                 (done if act(name, database=alias()) else passed).append(name)
             except InvalidSchedule as error:
@@ -339,8 +339,9 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 messages.WARNING,
             )
 
-    def _chosen(self, queryset: QuerySet[Schedule]) -> Iterable[str]:
-        return list(queryset.order_by("name").values_list("name", flat=True)[: actions.MOST])
+    def _chosen(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> Iterable[str]:
+        names = list(queryset.order_by("name").values_list("name", flat=True)[: actions.MOST])
+        return [] if self.are_gone(request, names) else names
 
 
 def counted(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
 
 
+class Decoder(json.JSONDecoder):
+    """Refuses what Python reads in no other way: numbers of thousands of digits, and thousands of brackets."""
+
+    def decode(self, s: str) -> Any:  # type: ignore[override]
+        try:
+            return super().decode(s)
+        except (ValueError, RecursionError) as error:
+            raise json.JSONDecodeError(str(error), s, 0) from error
+
+
 class ScheduleForm(TaskForm):
     COLUMNS = (
         "task", "content", "cron", "interval_ms", "timezone", "catch_up", "queue", "priority", "max_attempts",
@@ -39,6 +50,7 @@ class ScheduleForm(TaskForm):
         required=False,
         initial=list,
         label=gettext_lazy("Positional arguments"),
+        decoder=Decoder,
         widget=AdminTextareaWidget(attrs={"rows": 3}),
         help_text=gettext_lazy("A JSON array."),
     )
@@ -46,6 +58,7 @@ class ScheduleForm(TaskForm):
         required=False,
         initial=dict,
         label=gettext_lazy("Keyword arguments"),
+        decoder=Decoder,
         widget=AdminTextareaWidget(attrs={"rows": 3}),
         help_text=gettext_lazy("A JSON object."),
     )

@@ -121,7 +121,10 @@ class WorkerAdmin(ReadOnlyAdmin):
     ) -> None:
         followed: list[str] = []
         gone: list[str] = []
-        for worker in queryset.only("id", "slots", "ordered_slots")[: parts_actions.MOST]:
+        chosen = list(queryset.only("id", "slots", "ordered_slots")[: parts_actions.MOST])
+        if self.are_gone(request, chosen):
+            return
+        for worker in chosen:
             slots = None
             if change is not None:
                 slots = min(control.MAX_SLOTS, max(1, (worker.ordered_slots or worker.slots) + change))

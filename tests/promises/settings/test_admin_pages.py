@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from django.db.models import Model
+
     from tests.support.admin_page import Element, Visitor
 
 pytestmark = pytest.mark.django_db
@@ -225,6 +227,27 @@ for _model, _page in list(admin.site._registry.items()):
     if _model._meta.app_label == "django_pgqueue":
         OPERATIONS.register(_model, type(_page))
 urlpatterns = [path("operations/", OPERATIONS.urls), path("admin/", admin.AdminSite().urls)]
+
+
+@pytest.mark.parametrize("left_out", OPERATIONS._registry, ids=lambda model: model._meta.model_name)
+def test_a_site_without_one_of_the_pages_links_to_the_others(
+    root: Visitor, settings: Any, left_out: type[Model]
+) -> None:
+    furnish()
+    site = admin.AdminSite(name="others")
+    for model, page in OPERATIONS._registry.items():
+        if model is not left_out:
+            site.register(model, type(page))
+    settings.ROOT_URLCONF = (path("others/", site.urls),)
+    found = {model: rows[0] for model, rows in keys().items() if rows}
+    for model in site._registry:
+        lists = f"/others/django_pgqueue/{model._meta.model_name}/"
+        row = found.get(str(model._meta.model_name))
+        for url in [lists, *([f"{lists}{row}/change/", f"{lists}{row}/history/"] if row else [])]:
+            answer = root.client.get(url, follow=True)
+            assert answer.status_code in {200, 403}, url
+            links = [link for link in Page(answer).root.all("a") if "hidden" not in link.attributes]
+            assert not [link.text for link in links if not link.attributes["href"]], url
 
 
 @pytest.mark.slow

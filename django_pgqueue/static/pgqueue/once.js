@@ -1,0 +1,19 @@
+// A double click sends a form once: the second one would enqueue the same jobs again.
+"use strict";
+
+(() => {
+  const AGAIN_MS = 3000;
+  const sent = new WeakMap();
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (form.method !== "post" || event.defaultPrevented) {
+      return;
+    }
+    if (event.timeStamp - (sent.get(form) ?? -Infinity) < AGAIN_MS) {
+      event.preventDefault();
+    } else {
+      sent.set(form, event.timeStamp);
+    }
+  });
+})();
