@@ -77,6 +77,20 @@ def test_jobs_behind_one_that_got_no_connection_wait_for_one(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_an_async_job_reads_its_earlier_attempts_when_it_has_its_connection(
+    consume: Consume, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would find none of them."""
+    monkeypatch.setattr(connect_first, "PAUSES", (0.05, None))
+    consume(threads=1).slots.connect_first.turn_on()
+    with refusing_connections(connection.settings_dict["NAME"]):
+        result = jobs.follow_async.enqueue()
+        wait_until(lambda: len(statuses(result)) == 2, "it was put back twice")
+    assert statuses(ended(result))[:2] == ["deferred"] * 2
+    assert "cannot be read" not in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
 def test_the_end_of_a_job_without_a_connection_does_not_wait_for_another_job(consume: Consume, diary: Diary) -> None:
     consume(threads=2)
     neighbour = slow.hold_shared_thread.enqueue("x")

@@ -173,7 +173,7 @@ class Execution:
 
     async def _arun(self) -> EndedAttempt:
         try:
-            await self.aprepare()
+            self.prepare()
             await self.asend_started()
             outcome = await self.aattempt()
             await self.asend_finished()
@@ -217,11 +217,6 @@ class Execution:
         """Whether a message that this worker does not know waits for another one."""
         return self.backend.settings.unknown_task_seconds > 0
 
-    async def aprepare(self) -> None:
-        self.prepare()
-        if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
-            await sync_to_async(know)(self.result)
-
     def send_started(self) -> None:
         if signals.is_heard(task_started):
             task_signals.send(self, task_started)
@@ -246,6 +241,8 @@ class Execution:
             return Failed(Error.of(TOO_LATE))
         if self.connect_first is not None and self.connect_first.is_on:
             await connect_first.aconnect(self, self.connect_first)
+        if self.task.takes_context and 1 < self.message.attempt <= FEW_ATTEMPTS:
+            await sync_to_async(know)(self.result)
         value = await self.acall()
         await self.atell_unasked()
         return self._succeeded(value)
