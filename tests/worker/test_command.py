@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 import os
 import re
+import subprocess
 import sys
 from io import StringIO
 from types import SimpleNamespace
@@ -66,6 +67,22 @@ def test_a_burst_leaves_when_nothing_is_ready(start: Start, diary: Diary) -> Non
     assert statuses(scheduled) == []
     assert statuses(waiting) == ["retried"]
     assert not Worker.objects.exists()
+
+
+def test_after_a_burst_in_a_program_signals_do_what_they_did_before(environment: dict[str, str]) -> None:
+    program = (
+        "import django, signal; django.setup()\n"
+        "from django.core.management import call_command\n"
+        "numbers = [signal.SIGTERM, signal.SIGINT]\n"
+        "before = [signal.getsignal(number) for number in numbers]\n"
+        "call_command('qworker', '--burst', '-v', '0')\n"
+        "print([signal.getsignal(number) for number in numbers] == before)\n"
+    )
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.support.site.settings"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment | settings, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout == "True\n", ran.stderr
 
 
 def test_a_burst_waits_for_a_long_job_without_using_the_processor(start: Start, diary: Diary) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,7 +42,7 @@ if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from django.core.management.base import CommandParser
 
@@ -314,12 +314,23 @@ def quarantine_waits(settings: WorkerSettings) -> bool:
 
 def run_here(settings: WorkerSettings) -> int:
     consumer = WorkerProcess(settings)
+    with guarded(), stopped_by_signals(consumer):
+        return consumer.run()
+
+
+@contextmanager
+def stopped_by_signals(consumer: WorkerProcess) -> Iterator[None]:
+    """Afterwards the signals do what they did before: the caller of ``call_command`` goes on."""
+    before = {}
     if threading.current_thread() is threading.main_thread():
         for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last one is Ctrl-Break of Windows
             if hasattr(signal, name):
-                signal.signal(signal.Signals[name], lambda *_: consumer.stop())
-    with guarded():
-        return consumer.run()
+                before[name] = signal.signal(signal.Signals[name], lambda *_: consumer.stop())
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(signal.Signals[name], signal.SIG_DFL if handler is None else handler)
 
 
 def exit_when_idle(options: dict[str, Any]) -> float | None:
