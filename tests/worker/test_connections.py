@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,8 @@ from psycopg import errors
 
 from django_pgqueue.worker.run import connect_first, connections as worker_connections
 from django_pgqueue.worker.run.connections import close_lost_connections
+from django_pgqueue.worker.run.session_reset import state_of, watch
+from tests.support.address import conninfo
 from tests.support.databases import refusing_connections
 from tests.support.proxy import DROP, Proxy
 from tests.support.site import jobs, slow, tasks
@@ -228,6 +232,20 @@ def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(
         assert thread.submit(look_twice).result() == [True, False]
     proxy.cut()
     wait_until(lambda: not session.strangers(), "the server's half has gone, too")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_cannot_be_put_back_has_lost_its_connection() -> None:
+    """One that a pool lends, say: the job looks for another one, and has not failed."""
+    with psycopg.connect(conninfo(), autocommit=True) as opened:
+        watch(opened, pooled=False)
+        state = state_of(opened)
+        assert state is not None
+        opened.execute("select 1")
+        with socket.socket(fileno=os.dup(opened.fileno())) as same:
+            same.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(psycopg.OperationalError):
+            state.put_back(opened)
 
 
 @pytest.mark.parametrize(

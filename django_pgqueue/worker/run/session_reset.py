@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.adapt import AdaptersMap
-from psycopg.pq import Escaping, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, Escaping, ExecStatus, TransactionStatus
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -147,7 +147,9 @@ def _execute(pgconn: PGconn, statements: bytes) -> PGresult:
     """Returns the result of the last statement."""
     result = pgconn.exec_(statements)
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise psycopg.errors.error_from_result(result)
+        error = psycopg.errors.error_from_result(result)
+        # psycopg has no class for a session that ended without a word, and Django's pool may lend such a one.
+        raise psycopg.OperationalError(*error.args) if pgconn.status == ConnStatus.BAD else error
     return result
 
 
