@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.contrib.admin.utils import quote
 
+from django_pgqueue import control
 from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, sql
 
@@ -227,3 +228,18 @@ def test_no_name_turns_the_words_beside_it(root: Visitor) -> None:
         assert f">{TURNED}" not in str(root.client.get(url).json()), url
     said = Page(root.client.post(f"{overview}act/", {"queue": TURNED, "action": "resume"}, follow=True)).said
     assert said == ["Resumed: mail\N{REPLACEMENT CHARACTER}."], "the form has the name as it is"
+
+
+def test_the_pages_of_edits_show_any_json(root: Visitor) -> None:
+    edit = control.edit("cancel", control.Filter(queue="mail"))
+    for column, value in product(("filter", "parameters"), ("[1]", "7", '"x"', "null")):
+        sql("update pgqueue_edit set filter = '{}', parameters = '{}'")
+        sql(f"update pgqueue_edit set {column} = %s", value)
+        assert root.open("/admin/django_pgqueue/edit/").ids == [edit]
+        assert root.open(f"/admin/django_pgqueue/edit/{edit}/change/").fields["action"].text.startswith("Cancel")
+
+
+def test_the_form_of_a_schedule_takes_any_interval(root: Visitor) -> None:
+    sql(NAMED["schedule"], "daily")
+    sql("update pgqueue_schedule set cron = null, interval_ms = %s", 2**63 - 1)
+    assert root.open("/admin/django_pgqueue/schedule/daily/change/").form["interval"] == ""

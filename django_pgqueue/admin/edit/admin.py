@@ -28,7 +28,7 @@ TIMES = {"asked_for": "asked_at", "started": "started_at", "stopped": "stopped_a
 @admin.display(description=gettext_lazy("action"))
 def action(edit: Edit) -> str:
     words = str(ask_page.WORDS.get(edit.action, edit.action))
-    for name, value in edit.parameters.items():
+    for name, value in criteria.members(edit.parameters):
         words += f": {criteria.moment(value) if name == 'run_at' else value}"
     return words
 

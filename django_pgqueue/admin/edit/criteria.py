@@ -141,7 +141,12 @@ def words(found: Mapping[str, Any]) -> list[str]:
     >>> words({"queue": "mail", "raw": True, "priority_from": 5})
     ['queue mail', 'raw messages', 'priority from 5']
     """
-    return [_worded(name, value) for name, value in found.items()]
+    return [_worded(name, value) for name, value in members(found)]
+
+
+def members(found: Any) -> list[tuple[str, Any]]:
+    """Returns the members of a JSON object; of other JSON, which somebody wrote by hand, there are none."""
+    return list(found.items()) if isinstance(found, dict) else []
 
 
 def _worded(name: str, value: Any) -> str:

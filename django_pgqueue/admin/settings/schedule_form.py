@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from django import forms
@@ -99,7 +100,8 @@ class ScheduleForm(TaskForm):
             call = self.instance.content if isinstance(self.instance.content, dict) else {}
             self.initial.update(args=call.get("args", []), kwargs=call.get("kwargs", {}))
             if self.instance.interval_ms is not None:
-                self.initial["interval"] = dt.timedelta(milliseconds=self.instance.interval_ms)
+                with suppress(OverflowError):  # written by hand: the page says that it is invalid
+                    self.initial["interval"] = dt.timedelta(milliseconds=self.instance.interval_ms)
         self.is_new = not self.instance.pk
         self.before = self._rule_columns()
 
