@@ -580,3 +580,13 @@ def test_a_double_click_enqueues_once(page: browser.Page, chromium: webdriver.Ch
     page.press("Enqueue again")
     page.shows("1 message enqueued again")
     assert Message.objects.count() == 2, "twice on purpose"
+
+
+def test_a_long_name_leaves_the_other_columns_in_sight(page: browser.Page, chromium: webdriver.Chrome) -> None:
+    chromium.set_window_size(1280, 900)
+    control.pause("n" * 250, by="Ada")
+    control.set_channel("n" * 250, max_concurrency=1)
+    for url in (QUEUES, CHANNELS):
+        page.open(url)
+        right = "return document.querySelector('#result_list').getBoundingClientRect().right"
+        assert chromium.execute_script(right) <= 1280, url
