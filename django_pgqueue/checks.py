@@ -126,8 +126,8 @@ def _check_values(alias: str, settings: Options) -> Iterator[checks.CheckMessage
             lambda value: type(value) is int and 1 <= value <= limits.MAX_STORED_BYTES,
             f"a whole number from 1 to {limits.MAX_STORED_BYTES:,}",
         ),
-        "lock_seconds": (_is_duration, "a number of seconds above 0 (and up to a billion)"),
-        "grace_seconds": (_is_duration, "a number of seconds above 0 (and up to a billion)"),
+        "lock_seconds": (_is_duration, "a number of seconds above 0, and at most a billion"),
+        "grace_seconds": (_is_duration, "a number of seconds above 0, and at most a billion"),
         "unknown_task_seconds": (
             lambda value: type(value) is int and 0 <= value <= 1e9,
             "a whole number of seconds from 0 (unknown tasks fail at once) to 1,000,000,000",

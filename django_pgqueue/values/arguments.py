@@ -40,7 +40,7 @@ def checked_max_attempts(max_attempts: int | None) -> int | None:
 
 def checked_lock_ms(lock_seconds: float) -> int:
     if type(lock_seconds) not in (int, float) or not 0 < lock_seconds < MAX_LOCK_SECONDS:
-        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0 (and below a billion)."
+        message = f"lock_seconds={lock_seconds!r} is not a number of seconds above 0 and below a billion."
         raise InvalidMessage(message)
     return max(1, round(lock_seconds * 1000))
 

@@ -154,7 +154,7 @@ class Command(PrintingCommand):
         defaults = pgqueue_backends()[backend].settings
         for name, most in MOST.items():
             if options[name] is not None and not 1 <= options[name] <= most:
-                message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 on (and up to {most:,})."
+                message = f"--{name.replace('_', '-')} {options[name]} is not a number from 1 to {most:,}."
                 raise CommandError(message)
         queues = names("queues", options["queues"])
         exclude_queues = names("exclude-queues", options["exclude_queues"]) or ()
@@ -367,7 +367,7 @@ def names(option: str, text: str | None) -> tuple[str, ...] | None:
 
 def seconds(option: str, value: float | None, default: float) -> float:
     if value is not None and not 0 < value < MAX_SECONDS:
-        message = f"--{option} {value} is not a number above 0 (and below a billion)."
+        message = f"--{option} {value} is not a number above 0 and below a billion."
         raise CommandError(message)
     return default if value is None else value
 
