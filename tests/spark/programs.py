@@ -57,8 +57,13 @@ def answer(process: subprocess.Popen[str], seconds: float = 600) -> Any:
     except subprocess.TimeoutExpired:
         kill(process)
         raise
-    assert process.returncode == 0, (errors or "see the log")[-3000:]
+    assert process.returncode == 0, without_java(errors or "see the log")[-10_000:]
     return json.loads(printed.strip().splitlines()[-1])
+
+
+def without_java(errors: str) -> str:
+    """The lines of a program's errors, without the traces of Java, behind which its own would not be seen."""
+    return "\n".join(line for line in errors.splitlines() if not line.startswith("\tat "))
 
 
 def executors(*ancestors: int) -> list[int]:

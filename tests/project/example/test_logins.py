@@ -380,7 +380,7 @@ def test_a_database_that_belongs_to_the_superuser_is_handed_over() -> None:
             assert set(shop.rows(OWNERS)) == {("shop_owner",)}
             assert "Grace Hopper" in shop.visitor.get("/orders/")
             assert shop.ended(1) == "succeeded"
-            shop.acts("queuestate", "pause", "mail")
+            shop.does(f"{ADMIN}queuestate/add/", name="mail")
 
 
 def test_a_database_url_is_taken_as_it_is() -> None:
