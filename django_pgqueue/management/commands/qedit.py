@@ -16,6 +16,7 @@ from django_pgqueue import control, functions
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal.output import PrintingCommand
+from django_pgqueue.management.terminal.status import NO_WORKER
 from django_pgqueue.management.terminal.text import person
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.values.edit_filter import Filter, parameters
@@ -103,7 +104,7 @@ class Command(PrintingCommand):
         )
         there = workers(functions.now(connections[database]), using=database)
         if not there.busy + there.idle:
-            self.stdout.write("No worker runs: start manage.py qworker")
+            self.stdout.write(NO_WORKER)
         if not options["no_wait"]:
             self._wait(edit, database)
 

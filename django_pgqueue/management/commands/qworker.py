@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,13 +36,14 @@ from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.lines import LineHandler
 from django_pgqueue.worker.settings import WorkerSettings
+from django_pgqueue.worker.supervise.signal_handlers import handling
 
 if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
     from django_pgqueue.worker.supervise.supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django.core.management.base import CommandParser
 
@@ -314,23 +315,15 @@ def quarantine_waits(settings: WorkerSettings) -> bool:
 
 def run_here(settings: WorkerSettings) -> int:
     consumer = WorkerProcess(settings)
-    with guarded(), stopped_by_signals(consumer):
+    with guarded(), handling(stop_signals(), lambda *_: consumer.stop()):
         return consumer.run()
 
 
-@contextmanager
-def stopped_by_signals(consumer: WorkerProcess) -> Iterator[None]:
-    """Afterwards the signals do what they did before: the caller of ``call_command`` goes on."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGINT", "SIGBREAK"):  # the last one is Ctrl-Break of Windows
-            if hasattr(signal, name):
-                before[name] = signal.signal(signal.Signals[name], lambda *_: consumer.stop())
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(signal.Signals[name], signal.SIG_DFL if handler is None else handler)
+def stop_signals() -> list[signal.Signals]:
+    """Returns those of this system, of which Ctrl-Break is of Windows.  Only the main thread may handle any."""
+    if threading.current_thread() is not threading.main_thread():
+        return []
+    return [signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)]
 
 
 def exit_when_idle(options: dict[str, Any]) -> float | None:

@@ -13,6 +13,7 @@ from rich.text import Text
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.management.terminal import status
 from django_pgqueue.management.terminal.text import GAP, aligned
+from django_pgqueue.worker.supervise.signal_handlers import handling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,10 +137,8 @@ def until_a_signal() -> Iterator[Callable[[float], bool]]:
             waker.wait(seconds)
         return bool(came)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield comes
+        with handling((signal.SIGINT, signal.SIGTERM), note):
+            yield comes
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         waker.close()

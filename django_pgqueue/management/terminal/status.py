@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.overview.recent import Recent
 
 MAX_NAME = 40
+NO_WORKER = "No worker runs: start manage.py qworker"
 NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 
 
@@ -144,7 +145,7 @@ def workers(whole: Overview) -> str:
         used = f"{found.used_slots.value:,}{'+' if found.used_slots.is_capped else ''}"
         text = f"Workers: {found.busy} busy, {found.idle} idle, {used} of {found.slots:,} slots in use"
     else:
-        text = "No worker runs: start manage.py qworker"
+        text = NO_WORKER
     if found.versions:
         text += f"; version {', '.join(f'{printable(name)} ({count})' for name, count in found.versions.items())}"
     return text + (f"; {found.listeners} listening for raw messages" if found.listeners else "")

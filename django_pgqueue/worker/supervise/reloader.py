@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import autoreload
 
-from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor, blocked, handling
+from django_pgqueue.worker.supervise.signal_handlers import blocked, handling
+from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,10 +22,11 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.supervise import exit_handlers
+from django_pgqueue.worker.supervise.signal_handlers import blocked, handling
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from django_pgqueue.worker.health.reporter import Reporter
     from django_pgqueue.worker.health.server import Exposed
@@ -384,22 +385,3 @@ def pipe() -> tuple[int, int]:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     return read, write
-
-
-@contextlib.contextmanager
-def handling(numbers: Any, handler: Callable[..., None] | signal.Handlers) -> Any:
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
-
-
-@contextlib.contextmanager
-def blocked(numbers: Any) -> Any:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

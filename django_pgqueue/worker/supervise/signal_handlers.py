@@ -1,0 +1,31 @@
+"""Handlers of signals, for a time."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+@contextmanager
+def handling(numbers: Iterable[int], handler: Callable[[int, Any], object] | signal.Handlers) -> Iterator[None]:
+    """Afterwards the signals do what they did before."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            # None: it was not set in Python, which cannot bring it back.
+            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+
+
+@contextmanager
+def blocked(numbers: Iterable[int]) -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
