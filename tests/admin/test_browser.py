@@ -22,6 +22,7 @@ from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.test_channel import CHANNELS
+from tests.admin.test_durable import ask
 from tests.admin.test_edits import EDITS
 from tests.admin.test_exchange import BINDINGS, ORDERS
 from tests.admin.test_insights import INSIGHTS, NOON, hour
@@ -303,6 +304,22 @@ def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page)
         assert is_ordered, text
         page.open(f"{MESSAGES}{pk}/change/")
         assert page.driver.execute_script(script, ".readonly time")[2]
+        page.open(ATTEMPTS)
+        links = "[...document.querySelectorAll('#changelist-filter a')]"
+        page.driver.execute_script(f"{links}.find(one => one.innerText === '1 s to 10 s').id = 'seconds'")
+        assert page.driver.execute_script(script, "#seconds")[2]
+
+
+def test_a_card_on_a_phone_has_room_for_the_names_of_its_columns(page: browser.Page) -> None:
+    control.set_channel("acme", max_concurrency=1)
+    viewport = {"width": 375, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
+    page.open(CHANNELS)
+    page.shows("acme")
+    height = "return document.querySelector(`[data-label='${arguments[0]}']`).offsetHeight"
+    one, two = (page.driver.execute_script(height, name) for name in ("Running", "Release interval"))
+    assert two > one, "a name of two lines"
+    page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_a_phone_sorts_the_cards_of_a_list(page: browser.Page) -> None:
@@ -580,6 +597,25 @@ def test_a_double_click_enqueues_once(page: browser.Page, chromium: webdriver.Ch
     page.press("Enqueue again")
     page.shows("1 message enqueued again")
     assert Message.objects.count() == 2, "twice on purpose"
+
+
+def test_a_double_click_decides_once(page: browser.Page, chromium: webdriver.Chrome) -> None:
+    ask(permission=None)
+    page.open(f"{MESSAGES}approvals/")
+    button = page.find("//button[normalize-space()='Approve']", By.XPATH)
+    webdriver.ActionChains(chromium).double_click(button).perform()
+    page.shows("was approved")
+    wait_until(lambda: not under_way, "the last answer")
+    assert "decided before" not in page.text
+
+
+@pytest.mark.usefixtures("queue")
+def test_a_window_of_1280_pixels_shows_when_a_message_is_due(page: browser.Page, chromium: webdriver.Chrome) -> None:
+    chromium.set_window_size(1280, 900)
+    page.open(MESSAGES)
+    page.shows("The courier's line is busy")
+    hidden = "const list = document.querySelector('.results'); return list.scrollWidth - list.clientWidth"
+    assert chromium.execute_script(hidden) == 0
 
 
 def test_a_long_name_leaves_the_other_columns_in_sight(page: browser.Page, chromium: webdriver.Chrome) -> None:

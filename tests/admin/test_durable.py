@@ -155,6 +155,12 @@ def test_a_second_decision_and_one_for_a_cancelled_job_are_told(root: Visitor) -
     assert entry.change_message in root.open(f"{MESSAGES}{first}/history/").root.text
 
 
+def test_the_log_takes_the_name_of_a_decision_without_what_no_text_can_have(root: Visitor) -> None:
+    pk = ask()
+    assert decide(root, pk, name="sh\0ip").status_code == 302
+    assert LogEntry.objects.get().change_message == f"ship of message {pk} was approved."
+
+
 def test_a_visitor_who_is_no_member_of_staff_decides_nothing() -> None:
     pk = ask(permission="auth.view_group")
     user = User.objects.create_user("bob")

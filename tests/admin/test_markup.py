@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Somebody else's pages, which Django makes for us: what is in them is not ours to change.
 DJANGOS_SCRIPTS = {"/static/admin/", "/admin/jsi18n/"}
+OVERVIEW = "/admin/django_pgqueue/overview/"
 OUR_SCRIPTS = {"/static/pgqueue/live.js", "/static/pgqueue/once.js"}
 
 
@@ -54,6 +55,13 @@ def test_a_page_has_no_script_style_or_handler_inside_and_its_files_come_from_th
             if element.tag == "script" and element.attributes.get("type") != "application/json":
                 source = element.attributes["src"]
                 assert source in OUR_SCRIPTS or any(source.startswith(own) for own in DJANGOS_SCRIPTS), source
+
+
+def test_no_page_sends_a_form_twice(root: Visitor, pages: list[Page]) -> None:
+    asks = [f"{MESSAGES}approvals/", f"{MESSAGES}edit/", f"{ATTEMPTS}edit/", f"{ATTEMPTS}errors/", OVERVIEW]
+    for page in [*pages, *map(root.open, asks)]:
+        scripts = {script.attributes.get("src") for script in page.root.all("script")}
+        assert "/static/pgqueue/once.js" in scripts, page.root.one("title").text
 
 
 def test_every_field_has_an_accessible_name_and_ids_are_unique(pages: list[Page]) -> None:

@@ -150,6 +150,7 @@ def _answer(admin: Any, request: HttpRequest, delays: Mapping[str, dt.timedelta]
         "summary": summary(counted.matches, criteria.words(what), is_exact=counted.is_exact),
         "is_history": admin.model is Attempt,
         "criteria": criteria.words(what),
+        "list_url": admin.list_url(),
         "back": back,
     }
     return TemplateResponse(request, "admin/django_pgqueue/edit/ask.html", context)

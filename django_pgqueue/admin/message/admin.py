@@ -216,6 +216,7 @@ class MessageAdmin(ReadOnlyAdmin):
             "newest": max(ids, default=0),
             "checkbox": ACTION_CHECKBOX_NAME,
             "selected": request.POST.getlist(ACTION_CHECKBOX_NAME),
+            "list_url": self.list_url(),
             "back": self.page_of(request) or request.get_full_path(),
             "page": request.POST.get("page", ""),
         }

@@ -119,7 +119,7 @@ def _seen(approval: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
-    message_id, name = request.POST.get("message_id", ""), request.POST.get("name", "")
+    message_id, name = request.POST.get("message_id", ""), request.POST.get("name", "").replace("\0", "")
     decision = request.POST.get("decision", "")
     if not is_id(message_id) or decision not in {"approve", "reject"}:
         model_admin.message_user(request, gettext("Choose Approve or Reject."), messages.ERROR)
@@ -128,7 +128,7 @@ def _decide(model_admin: MessageAdmin, request: HttpRequest) -> None:
     try:
         status = decide(
             int(message_id),
-            name.replace("\0", ""),
+            name,
             approved=decision == "approve",
             user=request.user,
             comment=comment,

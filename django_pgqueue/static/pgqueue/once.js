@@ -1,8 +1,8 @@
-// A double click sends a form once: the second one would enqueue the same jobs again.
+// A double click, or another one while the answer is on its way, sends a form once: it would enqueue the same jobs again.
 "use strict";
 
 (() => {
-  const AGAIN_MS = 3000;
+  const AGAIN_MS = 10000;
   const sent = new WeakMap();
 
   document.addEventListener("submit", (event) => {
