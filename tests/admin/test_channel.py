@@ -127,6 +127,13 @@ class TestRelease:
         assert [row["state"] for row in root.open(CHANNELS).rows] == ["released"]
         assert LogEntry.objects.count() == 2
 
+    def test_the_answer_names_ten_of_many_channels(self, root: Visitor) -> None:
+        for number in range(12):
+            set_channel(f"tenant-{number:02}")
+        said = root.act(CHANNELS, "release", ["tenant-00"], select_across=1).said
+        names = ", ".join(f"tenant-{number:02}" for number in range(10))
+        assert said == [f"Released and deleted: {names} and 2 more."]
+
     def test_the_page_of_a_channel_shows_its_release_time(self, root: Visitor) -> None:
         send(channel="busy")
         claim()

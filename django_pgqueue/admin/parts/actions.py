@@ -32,7 +32,7 @@ MOST = CappedPaginator.CAP
 """An action takes as many rows as a list shows.  For more rows, the user repeats it."""
 BATCH = 1_000
 NAMED = 10
-"""A report names at most this many ids."""
+"""A report names at most this many rows."""
 
 GONE = gettext_lazy("no longer in the queue")
 REASONS = {
@@ -238,3 +238,9 @@ def left_out(ids: list[int]) -> str:
 def listed(ids: list[int]) -> str:
     shown = ", ".join(map(str, sorted(ids)[:NAMED]))
     return f"{shown}, …" if len(ids) > NAMED else shown
+
+
+def first_names(names: list[str]) -> str:
+    """Returns the first names, and how many more there are."""
+    shown, more = ", ".join(names[:NAMED]), len(names) - NAMED
+    return gettext("{names} and {more} more").format(names=shown, more=number(more)) if more > 0 else shown

@@ -217,10 +217,9 @@ class ChannelAdmin(ReadOnlyAdmin):
         audit_log.written(request, Channel, names, gettext("Released."))
         left = [name for name in names if name not in gone]
         if gone:
-            self.message_user(
-                request, gettext("Released and deleted: {names}.").format(names=", ".join(gone)), messages.SUCCESS
-            )
+            message = gettext("Released and deleted: {names}.").format(names=actions.first_names(gone))
+            self.message_user(request, message, messages.SUCCESS)
         if left:
             message = gettext("Released: {names}. Each channel is deleted when its messages have ended.")
-            message = message.format(names=", ".join(left))
+            message = message.format(names=actions.first_names(left))
             self.message_user(request, message, messages.SUCCESS)

@@ -103,7 +103,8 @@ class QueueAdmin(ReadOnlyAdmin):
         for name in names:
             control.pause(name, by=audit_log.name_of_user(request), database=alias())
         audit_log.written(request, QueueState, names, gettext("Paused."))
-        self.message_user(request, gettext("Paused: {names}.").format(names=", ".join(names)), messages.SUCCESS)
+        message = gettext("Paused: {names}.").format(names=actions.first_names(names))
+        self.message_user(request, message, messages.SUCCESS)
 
     @admin.action(description=gettext_lazy("Resume"), permissions=["change"])
     def resume(self, request: HttpRequest, queryset: QuerySet[QueueState]) -> None:
@@ -114,5 +115,5 @@ class QueueAdmin(ReadOnlyAdmin):
         ]
         audit_log.written(request, QueueState, names, gettext("Resumed."))
         none = gettext("None of them was paused.")
-        message = gettext("Resumed: {names}.").format(names=", ".join(names)) if names else none
+        message = gettext("Resumed: {names}.").format(names=actions.first_names(names)) if names else none
         self.message_user(request, message, messages.SUCCESS if names else messages.WARNING)

@@ -134,11 +134,11 @@ class WorkerAdmin(ReadOnlyAdmin):
         audit_log.written(request, Worker, followed, f"{done}.")
         if followed:
             message = gettext("{done}: {names}. Workers follow within seconds.")
-            message = message.format(done=done, names=", ".join(followed))
+            message = message.format(done=done, names=parts_actions.first_names(followed))
             self.message_user(request, message, messages.SUCCESS)
         if gone:
             message = gettext("Gone, or a listener for raw messages, so nothing was ordered: {names}.")
-            message = message.format(names=", ".join(gone))
+            message = message.format(names=parts_actions.first_names(gone))
             self.message_user(request, message, messages.WARNING)
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
