@@ -17,6 +17,7 @@ from tests.support.waiting import wait_until
 from tests.support.watching import ended, holder, started, statuses
 
 if TYPE_CHECKING:
+    from django_pgqueue.worker.process import WorkerProcess
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
@@ -116,6 +117,27 @@ def test_a_job_that_has_completed_itself_is_not_called_lost(
     monkeypatch.setattr(worker, "_collect", lambda: None)
     result = ended(jobs.follow_atomically.enqueue())
     wait_until(lambda: worker.slots.done, "the slot has ended it")
+    beat_twice(worker)
+    assert f"lost id={result.id}" not in caplog.text
+    monkeypatch.undo()
+    wait_until(lambda: not len(worker.held), "it has taken note")
+
+
+def test_a_job_whose_transaction_is_committed_is_not_called_lost(
+    consume: Consume, diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its on_commit() callbacks take longer than its lock."""
+    worker = consume(threads=1)
+    result = jobs.hold_after_the_commit.enqueue("x")
+    wait_until(lambda: "x" in diary.words(), "it is committed")
+    beat_twice(worker)
+    assert f"lost id={result.id}" not in caplog.text
+    diary.allow("x")
+    wait_until(lambda: not len(worker.held), "it has taken note")
+
+
+def beat_twice(worker: WorkerProcess) -> None:
+    """A heartbeat calls a message lost that it did not find the second time."""
     [held] = worker.held
     held.locked -= worker.settings.lock_seconds / 2
     session = WorkerSession("default", consumer=worker.id, pooled=True)
@@ -123,9 +145,6 @@ def test_a_job_that_has_completed_itself_is_not_called_lost(
         heartbeats = Heartbeats(worker.settings, worker.held)
         for _ in range(2):
             heartbeats.do(lambda: session)
-    assert f"lost id={result.id}" not in caplog.text
-    monkeypatch.undo()
-    wait_until(lambda: not len(worker.held), "it has taken note")
 
 
 def test_two_workers_never_hold_one_attempt(start: Start, session: Session) -> None:

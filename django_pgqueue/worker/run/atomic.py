@@ -47,7 +47,7 @@ def run_atomically(execution: Execution) -> Outcome:
 def _run_in_a_transaction(execution: Execution) -> Outcome:
     database = execution.backend.settings.database
     connection = connections[database]
-    completed = False
+    is_completed = is_done = False
     try:
         execution.message.kept = connected(execution, lambda: sees_one_snapshot(connection))
         with transaction.atomic(using=database):
@@ -56,14 +56,16 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
                 _keep(execution, connection)
             normal, text = execution.returned(execution.call())
             complete(execution, connection, text)
-            completed = True
+            # A heartbeat would not find it from the commit on, while on_commit() callbacks run, and take it for lost.
+            is_completed = execution.message.kept = True
+        is_done = True
     except Exception:
-        if not completed or not _is_committed(execution):
+        is_done = is_completed and _is_committed(execution)
+        if not is_done:
             raise
         logger.exception("An on_commit() callback of message id=%s failed; the message is done.", execution.message.id)
     finally:
-        execution.message.kept = False
-    execution.message.kept = True  # a heartbeat would not find it, and take it for lost
+        execution.message.kept = is_done
     execution.succeed(normal)
     return Committed()
 

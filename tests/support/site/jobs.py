@@ -269,6 +269,17 @@ def fail_after_the_commit(word: str) -> str:
     return word
 
 
+@task(atomic=True)
+def hold_after_the_commit(word: str) -> None:
+    diary = Diary.of_this_process()
+
+    def hold() -> None:
+        diary.write(word)
+        diary.wait_for(word)
+
+    transaction.on_commit(hold)
+
+
 @task(atomic=True, takes_context=True)
 def enqueue_itself_again(context: Context) -> str:
     return enqueue_itself_again.using(unique_key="itself", on_conflict="replace").enqueue().id
