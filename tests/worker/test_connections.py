@@ -7,16 +7,18 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
 
-from django_pgqueue.worker.run import connect_first, connections as worker_connections
-from django_pgqueue.worker.run.connections import close_lost_connections
+from django_pgqueue.worker.run import connect_first, connections as worker_connections, session_reset
+from django_pgqueue.worker.run.connections import close_lost_connections, leave_connections_clean
 from django_pgqueue.worker.run.session_reset import state_of, watch
 from tests.support.address import conninfo
 from tests.support.databases import refusing_connections
@@ -26,6 +28,8 @@ from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
@@ -53,7 +57,7 @@ def test_an_idle_slot_closes_its_connection(consume: Consume, session: Session, 
 def test_a_project_need_not_have_a_setting_that_django_has_no_default_for(
     consume: Consume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(connections.settings["default"], "DISABLE_SERVER_SIDE_CURSORS", raising=False)
+    monkeypatch.delitem(connections.settings["default"], "DISABLE_SERVER_SIDE_CURSORS")
     consume(threads=1)
     assert ended(jobs.which_session.enqueue()).status == "SUCCESSFUL"
 
@@ -206,18 +210,23 @@ def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
     assert statuses(ended(neighbour)) == ["succeeded"]
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(
-    monkeypatch: pytest.MonkeyPatch, session: Session
-) -> None:
-    """A network that swallows packets keeps the thread of all async jobs no longer than that."""
+@pytest.fixture
+def proxy(transactional_db: None, monkeypatch: pytest.MonkeyPatch, session: Session) -> Iterator[Proxy]:
+    """In front of the server: a network that may swallow packets."""
     at = connection.settings_dict
     if not at["HOST"] or at["HOST"].startswith("/"):
         pytest.skip("needs a server that is reached by TCP")
     proxy = Proxy(int(at["PORT"] or 5432))
     for name, value in {"HOST": "127.0.0.1", "PORT": proxy.port}.items():
         monkeypatch.setitem(connections.settings["default"], name, value)
-    monkeypatch.setattr(worker_connections, "MAX_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(session_reset, "MAX_ANSWER_SECONDS", 0.1)
+    yield proxy
+    proxy.cut()
+    wait_until(lambda: not session.strangers(), "the server's half has gone, too")
+
+
+def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(proxy: Proxy) -> None:
+    """It keeps the thread of all async jobs no longer than that."""
 
     def look_twice() -> list[bool]:
         mine = connections["default"]
@@ -230,8 +239,25 @@ def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(look_twice).result() == [True, False]
-    proxy.cut()
-    wait_until(lambda: not session.strangers(), "the server's half has gone, too")
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_end_of_a_job_does_not_wait_for_a_network_that_swallows_packets(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, pooled: bool
+) -> None:
+    """Long after its last statement."""
+    monkeypatch.setitem(worker_connections._pooled, "default", pooled)
+
+    def leave() -> Any:
+        mine = connections["default"]
+        with mine.cursor() as cursor, suppress(DatabaseError):
+            cursor.execute("select nothing")
+        proxy.answers = DROP
+        leave_connections_clean(SimpleNamespace())  # type: ignore[arg-type]
+        return mine.connection
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(leave).result() is None
 
 
 @pytest.mark.django_db(transaction=True)

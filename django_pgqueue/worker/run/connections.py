@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,23 +12,17 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 from psycopg.pq import ExecStatus, TransactionStatus
 
-from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.run.cut_sessions import note_statement
-from django_pgqueue.worker.run.session_reset import SessionState, state_of, watch
+from django_pgqueue.worker.run.session_reset import SessionState, answer, state_of, watch
 
 if TYPE_CHECKING:
-    from psycopg.pq.abc import PGconn
-
     from django_pgqueue.functions import Received
 
 logger = logging.getLogger("django_pgqueue.worker")
 
 
 OPEN = (TransactionStatus.ACTIVE, TransactionStatus.INTRANS, TransactionStatus.INERROR)
-MAX_ANSWER_SECONDS = 5.0
-"""A session that is silent for longer is taken for lost: where a network swallows packets, TCP waits for a quarter of
-an hour, and no timeout of a job ends that."""
 
 
 class _Here(threading.local):
@@ -80,7 +73,11 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
         _put_back(connection, shared=shared)
         if _is_for_one_request(connection):
             connection.close_at = None  # the next job follows: connecting anew takes longer than most jobs
-        if not shared or (connection.errors_occurred and connection.connection and not connection.is_usable()):
+        if connection.errors_occurred and connection.connection is not None:
+            connection.errors_occurred = False
+            if not answers(connection):
+                connection.close()
+        if not shared:
             connection.close_if_unusable_or_obsolete()
         if django_settings.DEBUG:
             connection.queries_log.clear()
@@ -160,23 +157,9 @@ def answers(connection: Any) -> bool:
     if not isinstance(session, psycopg.Connection):
         return bool(connection.is_usable())
     try:
-        return _answers(session.pgconn)
+        return answer(session.pgconn, b"").status == ExecStatus.EMPTY_QUERY
     except psycopg.Error:
         return False
-
-
-def _answers(pgconn: PGconn) -> bool:
-    pgconn.send_query(b"")
-    pgconn.flush()
-    until, status = time.monotonic() + MAX_ANSWER_SECONDS, None
-    while True:
-        while pgconn.is_busy():
-            if not readable([pgconn.socket], max(0.0, until - time.monotonic())):
-                return False
-            pgconn.consume_input()
-        if (result := pgconn.get_result()) is None:
-            return status == ExecStatus.EMPTY_QUERY
-        status = result.status
 
 
 def _is_for_one_request(connection: Any) -> bool:

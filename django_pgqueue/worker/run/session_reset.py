@@ -9,6 +9,7 @@ driver's connection can be seen, and is compared after each job.
 
 from __future__ import annotations
 
+import time
 import weakref
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import ConnStatus, Escaping, ExecStatus, TransactionStatus
+
+from django_pgqueue.consumer.wakeup import readable
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
@@ -33,6 +36,9 @@ ATTRIBUTES = (
     "row_factory", "cursor_factory", "server_cursor_factory",
 )  # fmt: skip
 """Every attribute of the driver's connection that a task may set."""
+MAX_ANSWER_SECONDS = 5.0
+"""A session that is silent for longer is taken for lost: where a network swallows packets, TCP waits for a quarter of
+an hour, and no timeout of a job ends that."""
 HANDLERS = ("_notice_handlers", "_notify_handlers")
 ADAPTERS = ("_dumpers", "_dumpers_by_oid", "_loaders")
 
@@ -145,12 +151,33 @@ def _reset(pgconn: PGconn) -> bytes:
 
 def _execute(pgconn: PGconn, statements: bytes) -> PGresult:
     """Returns the result of the last statement."""
-    result = pgconn.exec_(statements)
+    result = answer(pgconn, statements)
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         error = psycopg.errors.error_from_result(result)
         # psycopg has no class for a session that ended without a word, and Django's pool may lend such a one.
         raise psycopg.OperationalError(*error.args) if pgconn.status == ConnStatus.BAD else error
     return result
+
+
+def answer(pgconn: PGconn, statements: bytes) -> PGresult:
+    """Returns the last result, as libpq's ``PQexec`` does, with an end to the wait.  Raises psycopg's errors."""
+    pgconn.send_query(statements)
+    pgconn.flush()
+    until, last = time.monotonic() + MAX_ANSWER_SECONDS, None
+    while True:
+        while pgconn.is_busy():
+            if not readable([pgconn.socket], max(0.0, until - time.monotonic())):
+                pgconn.finish()  # what is asked next would find it busy
+                message = f"the session has not answered for {MAX_ANSWER_SECONDS:g} seconds"
+                raise psycopg.OperationalError(message)
+            pgconn.consume_input()
+        if (result := pgconn.get_result()) is None:
+            break
+        last = result
+    if last is None:
+        message = "the session has not answered"
+        raise psycopg.OperationalError(message)
+    return last
 
 
 def _column(result: PGresult, number: int = 0) -> list[bytes]:
