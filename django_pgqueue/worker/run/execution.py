@@ -33,7 +33,7 @@ from django_pgqueue.values import content, redaction, times
 from django_pgqueue.values.error import stand_in
 from django_pgqueue.worker.run import atomic, connect_first, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.run.failure import is_a, outcome_of
+from django_pgqueue.worker.run.failure import counts_attempts, is_a, outcome_of
 from django_pgqueue.worker.run.outcome import (
     WITHOUT_RESULT,
     Cancelled,
@@ -45,7 +45,7 @@ from django_pgqueue.worker.run.outcome import (
     RolledBack,
     Succeeded,
 )
-from django_pgqueue.worker.run.result import new_result, result_of
+from django_pgqueue.worker.run.result import alook_back, new_result, result_of
 from django_pgqueue.worker.run.shared_thread import limited, shared_thread
 
 if TYPE_CHECKING:
@@ -185,6 +185,8 @@ class Execution:
                 await self.atell_unasked()
             if self.connect_first is not None:
                 await self.connect_first.alearn(self, exception)
+            if self.earlier is None and counts_attempts(self, exception):
+                await alook_back(self)
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)
             return self.ended(outcome, exception)

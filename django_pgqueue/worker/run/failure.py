@@ -66,21 +66,32 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
     if _went_down_with_its_connection(execution, exception):
         outcome: Outcome = RolledBack(error)
     else:
-        verdict = Verdict(
-            execution.message,
-            execution.task,
-            execution.result,
-            execution.reports,
-            partial(earlier_attempts, execution),
-            execution.backend.max_attempts(execution.task),
-            is_begun=execution.args is not None,
-        )
-        outcome = verdict.on(exception, error, state)
+        outcome = _verdict(execution).on(exception, error, state)
     if isinstance(outcome, (Failed, Cancelled)):
         execution.finish(TaskResultStatus.FAILED)
     else:
         execution.set(status=TaskResultStatus.READY)
     return outcome
+
+
+def counts_attempts(execution: Execution, exception: BaseException) -> bool:
+    """Whether ``outcome_of`` needs the attempts before this one."""
+    exception = asked_for(exception)
+    if execution.result is None or is_a(exception, (Deferral, Suspension)):
+        return False
+    return _verdict(execution).counts_attempts(exception)
+
+
+def _verdict(execution: Execution) -> Verdict:
+    return Verdict(
+        execution.message,
+        execution.task,
+        execution.result,
+        execution.reports,
+        partial(earlier_attempts, execution),
+        execution.backend.max_attempts(execution.task),
+        is_begun=execution.args is not None,
+    )
 
 
 def _not_begun(execution: Execution, exception: UnknownTask, error: Error) -> Outcome | None:
@@ -128,6 +139,11 @@ class Verdict:
             return Failed(error)
         return self._retry_in(self._backoff_seconds(exception), error)
 
+    def counts_attempts(self, exception: BaseException) -> bool:
+        if self._all_attempts_count() or not isinstance(self._backoff, retry.Exponential):
+            return False
+        return is_a(exception, Retry) or (self._has_attempts_left() and self._is_worth_a_retry(exception))
+
     def _retry_asked(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         # A task without max_attempts has five, less the deferred ones: SQL counts them.
         if self.message.max_attempts is not None and not self._has_attempts_left():
@@ -149,7 +165,7 @@ class Verdict:
 
     def _backoff_seconds(self, exception: BaseException) -> float | None:
         """Returns None if the backoff gives up."""
-        backoff = getattr(self.task, "backoff", None) or retry.DEFAULT
+        backoff = self._backoff
         if isinstance(backoff, retry.Exponential):
             return backoff.seconds(attempt=self._attempts_that_count())
         try:
@@ -159,14 +175,21 @@ class Verdict:
             log_trouble(f"The backoff of task={self.message.task} failed; the default is used.", trouble)
             return retry.DEFAULT.seconds(attempt=self._attempts_that_count())
 
+    @property
+    def _backoff(self) -> retry.Backoff:
+        return getattr(self.task, "backoff", None) or retry.DEFAULT
+
     def _attempts_that_count(self) -> int:
         """Returns the number of attempts without those that were deferred or lost: a task that has looked a dozen
         times, or whose workers were killed, must not wait an hour after one error.
         """
-        # Each of those has raised max_attempts by one: if it is unchanged, there were none.
-        if self.message.attempt == 1 or (self.asked_attempts and self.message.max_attempts == self.asked_attempts):
+        if self._all_attempts_count():
             return self.message.attempt
         return 1 + sum(attempt.status not in {"deferred", "lost", "suspended"} for attempt in self.earlier())
+
+    def _all_attempts_count(self) -> bool:
+        """Whether none of them was deferred or lost: each of those would have raised max_attempts by one."""
+        return self.message.attempt == 1 or self.message.max_attempts == (self.asked_attempts or 0)
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:

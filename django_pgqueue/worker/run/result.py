@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -50,6 +51,19 @@ def earlier_attempts(execution: Execution) -> list[Attempt]:
             with ThreadPoolExecutor(1) as elsewhere:
                 execution.earlier = elsewhere.submit(_look_back_and_leave, execution).result()
     return execution.earlier
+
+
+async def alook_back(execution: Execution) -> None:
+    """Reads them before they are asked for, in another thread: in its own, the event loop would stand still meanwhile.
+    A cancel comes too late: the attempt has ended.
+    """
+    elsewhere = ThreadPoolExecutor(1)
+    asked = asyncio.get_running_loop().run_in_executor(elsewhere, _look_back_and_leave, execution)
+    elsewhere.shutdown(wait=False)
+    while not asked.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([asked])
+    execution.earlier = asked.result()
 
 
 def _look_back(execution: Execution) -> list[Attempt]:

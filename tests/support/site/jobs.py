@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection, transaction
 
 from django_pgqueue import control
 from django_pgqueue.exceptions import AttemptLost, Retry
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import Exponential, task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
@@ -376,6 +376,18 @@ async def allowed(word: str) -> None:
 @task
 async def wait_until_allowed(word: str) -> None:
     await allowed(word)
+
+
+@task
+async def wait_until_allowed_twice(first: str, second: str) -> None:
+    await allowed(first)
+    await allowed(second)
+
+
+@task(backoff=Exponential(base=0.01))
+async def fail_when_allowed(word: str) -> None:
+    await allowed(word)
+    raise OSError(word)
 
 
 @task
