@@ -175,6 +175,21 @@ def test_a_burst_without_a_supervisor_ends_with_what_is_quarantined(
     assert statuses(result) == ["succeeded"]
 
 
+def test_a_burst_that_is_asked_to_stop_begins_nothing_that_is_quarantined(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    quarantined = write.enqueue("y")
+    session.rows("update pgqueue_message set alone_at = dequeue_at, dequeue_at = 9223372036854775807, lost = 2")
+    hold.enqueue("x")
+    worker = start("--burst", ready=False)
+    started(diary, "x")
+    worker.send(signal.SIGTERM)
+    worker.says("stopping worker=")
+    diary.allow("x-1")
+    assert worker.ends() == 0
+    assert statuses(quarantined) == []
+
+
 def test_a_burst_goes_on_after_a_job_that_exits_with_code_0(start: Start, diary: Diary) -> None:
     poison = die_by.using(max_attempts=1).enqueue("leave as if all were well")
     lost_already(poison)

@@ -247,11 +247,9 @@ def exposed(settings: WorkerSettings) -> Exposed | None:
 def run(settings: WorkerSettings) -> int:
     look_for_the_queue(settings)
     if settings.processes > 1 or not settings.burst or settings.is_watched:
-        return run_supervised(settings) if can_fork() else run_alone(settings)
-    code = run_here(settings)
-    if code == 0 and quarantine_waits(settings):
-        return run_here(settings.of_quarantine)
-    return code
+        # Without a supervisor, what is quarantined comes first: later no other process would take it.
+        return run_supervised(settings) if can_fork() else run_in_turn(settings.of_quarantine, settings)
+    return run_in_turn(settings, settings.of_quarantine)
 
 
 def run_supervised(settings: WorkerSettings) -> int:
@@ -263,17 +261,6 @@ def run_reloaded(settings: WorkerSettings) -> int:
         return Reloader().run()
     look_for_the_queue(settings)
     return ReloadedSupervisor(settings, exposed=exposed(settings)).run()
-
-
-def run_alone(settings: WorkerSettings) -> int:
-    """Runs a worker without a process that looks after it.  What is quarantined comes first: later no other process
-    would take it.
-    """
-    if quarantine_waits(settings):
-        code = run_here(settings.of_quarantine)
-        if code:
-            return code
-    return run_here(settings)
 
 
 GREEN = (("gevent.monkey", "is_module_patched", "threading"), ("eventlet.patcher", "is_monkey_patched", "thread"))
@@ -313,8 +300,19 @@ def quarantine_waits(settings: WorkerSettings) -> bool:
         return functions.quarantine_waits(connection, queues=settings.queues, exclude_queues=settings.exclude_queues)
 
 
-def run_here(settings: WorkerSettings) -> int:
-    consumer = WorkerProcess(settings)
+def run_in_turn(*workers: WorkerSettings) -> int:
+    """Runs them in this process, until one of them fails or is asked to stop."""
+    for settings in workers:
+        if settings.quarantine and not quarantine_waits(settings):
+            continue
+        consumer = WorkerProcess(settings)
+        code = run_here(consumer)
+        if code or consumer.phase.is_stopping:
+            return code
+    return 0
+
+
+def run_here(consumer: WorkerProcess) -> int:
     with guarded(), handling(stop_signals(), lambda *_: consumer.stop()):
         return consumer.run()
 
