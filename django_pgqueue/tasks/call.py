@@ -56,7 +56,7 @@ def fit(task: AnyTask, arguments: Mapping[str, Any]) -> None:
     """Raises TypeError, as a call does, if the task's function does not take these arguments."""
     refusal = registry.declared_parameters(task.module_path).refusal(arguments["args"], arguments["kwargs"])
     if refusal is not None:
-        message = f"{task.module_path} cannot be called with these arguments: {refusal}. Nothing was enqueued."
+        message = f"{task.module_path} cannot be called with these arguments: {refusal}."
         raise TypeError(message)
 
 

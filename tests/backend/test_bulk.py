@@ -403,6 +403,7 @@ def test_a_task_that_is_not_there_is_named(db: None, path: str, words: str) -> N
         (["--kwargs", "{"], "--kwargs is not JSON"),
         (["--args", '{"to": 1}'], "--args and --kwargs: args must be a list"),
         (["--args", '[1], "priority": 9'], "--args is not JSON"),
+        (["--args", "[1, 2, 3]"], r"--args and --kwargs: .* with these arguments: too many positional arguments\.$"),
     ],
 )
 def test_a_wrong_argument_is_named(db: None, arguments: list[str], words: str) -> None:

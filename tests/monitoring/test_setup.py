@@ -70,12 +70,13 @@ SQLITE = "django.db.backends.sqlite3"
 
 def test_a_module_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Any:
-        message = "no module 'requets'"
+        message = "no module 'requets'\n\tIs it installed?"
         raise ModuleNotFoundError(message)
 
     monkeypatch.setattr(registry, "autodiscover", fails)
     assert said()[3] == (
-        "missing Tasks are declared: a module cannot be imported: ModuleNotFoundError: no module 'requets'"
+        "missing Tasks are declared: a module cannot be imported: ModuleNotFoundError: no module 'requets' "
+        "Is it installed?"
     )
 
 

@@ -79,7 +79,8 @@ class Command(PrintingCommand):
         """Prints each step.  A missing one ends the command with 1."""
         for step in setup.walk():
             mark = self.style.SUCCESS("done   ") if step.is_done else self.style.ERROR("missing")
-            self.stdout.write(f"{mark} {printable(step.title)}: {printable(step.found)}")
+            found = " ".join(step.found.split())  # libpq says in several lines why it cannot connect
+            self.stdout.write(f"{mark} {printable(step.title)}: {printable(found)}")
             if step.remedy is not None:
                 self.stdout.write(f"        {printable(step.remedy)}")
                 raise SystemExit(1)
