@@ -16,9 +16,10 @@ from django.test import Client, override_settings
 from pytest_django.live_server_helper import LiveServer
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
 from django_pgqueue import control, functions
-from django_pgqueue.models import Attempt, Message, ReportError, ReportQueue
+from django_pgqueue.models import Approval, Attempt, Message, ReportError, ReportQueue
 from django_pgqueue.routing import Exchange
 from django_pgqueue.worker.upkeep.scheduler import Scheduler
 from tests.admin.test_channel import CHANNELS
@@ -607,6 +608,15 @@ def test_a_double_click_decides_once(page: browser.Page, chromium: webdriver.Chr
     page.shows("was approved")
     wait_until(lambda: not under_way, "the last answer")
     assert "decided before" not in page.text
+
+
+def test_enter_in_the_comment_decides_nothing(page: browser.Page) -> None:
+    ask(permission=None)
+    page.open(f"{MESSAGES}approvals/")
+    page.find("input[name=comment]").send_keys("too dear", Keys.ENTER)
+    page.press("Reject")
+    page.shows("was rejected")
+    assert Approval.objects.get().comment == "too dear"
 
 
 @pytest.mark.usefixtures("queue")

@@ -106,6 +106,7 @@ def test_a_page_shows_the_steps_and_their_values_by_permission(root: Visitor) ->
     text = root.open(f"{MESSAGES}{pk}/change/").root.text
     assert "charge <i>" in text  # as text
     assert '"charge": "<b>ch_1</b>"' in text
+    assert "step, attempt 1 " in text, "nobody said when it began"
     text = staff("view_message").open(f"{MESSAGES}{pk}/change/").root.text
     assert "charge <i>" in text
     assert "ch_1" not in text

@@ -59,4 +59,4 @@ class ProgressBar:
             '<progress max="100" value="{}" aria-label="{}">{}</progress>', self.percent, gettext("Progress"), words
         )
         text = display.quiet(display.shortened(self.text, 200)) if self.text else ""
-        return format_html('<span class="pgqueue-progress">{} {} {}</span>', bar, words, text)
+        return format_html('<span class="pgqueue-progress">{} <span>{}</span> {}</span>', bar, words, text)

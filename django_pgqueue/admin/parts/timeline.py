@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 STEPS_SHOWN = 100
 STEPS = """
-select s.name, s.kind, s.status, s.attempt, greatest(s.started_at, '0001-01-02 00:00:00+00'),
+select s.name, s.kind, s.status, s.attempt,
+       case when s.started_at is not null then greatest(s.started_at, '0001-01-02 00:00:00+00') end,
        least(greatest(s.finished_at, '0001-01-02 00:00:00+00'), '9999-12-30 00:00:00+00'), s.until,
        left(s.error, 1000), case when pg_column_size(s.result) < 10000 then left(s.result::text, 1000) end
 from pgqueue_step s
