@@ -130,6 +130,14 @@ def test_a_worker_leaves_nothing_on_the_sessions_of_a_pooler(
     assert worker.stop() == 0
 
 
+def test_a_burst_leaves_nothing_there(start: Start, session: Session, defaults: None, pooler: str) -> None:
+    before = settings_of(pooler)
+    result = write.enqueue("x")
+    assert start("--burst", ready=False, options={"LISTEN": False}, DATABASE_URL=pooler).ends() == 0
+    assert statuses(result) == ["succeeded"]
+    assert settings_of(pooler) == before
+
+
 @pytest.fixture
 def web(pooler: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Django's own connection goes through PgBouncer, as that of a web process."""

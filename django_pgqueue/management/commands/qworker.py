@@ -296,7 +296,8 @@ def refuse_what_needs_forks(options: dict[str, Any]) -> None:
 
 
 def quarantine_waits(settings: WorkerSettings) -> bool:
-    with connect(pgqueue_backends()[settings.backend].settings.database) as connection:
+    database = pgqueue_backends()[settings.backend].settings.database
+    with connect(database, pooled=not settings.listen) as connection:
         return functions.quarantine_waits(connection, queues=settings.queues, exclude_queues=settings.exclude_queues)
 
 
