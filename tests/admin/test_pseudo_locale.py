@@ -139,7 +139,7 @@ def test_no_word_of_any_page_is_left_untranslated(root: Visitor, brackets: None)
     todo = [
         OVERVIEW, INSIGHTS, "/admin/", MESSAGES, ATTEMPTS,
         f"{MESSAGES}edit/?queue=mail&priority=1", f"{MESSAGES}edit/?queue=mail&status=ready", f"{MESSAGES}approvals/",
-        f"{ATTEMPTS}errors/?queue=mail", f"{ATTEMPTS}again/?status__exact=failed",
+        f"{ATTEMPTS}errors/?queue=mail", f"{ATTEMPTS}edit/?status__exact=failed",
         f"{HERE}exchange/orders/change/?routing_key=order.paid",
         f"{HERE}exchange/orders/change/?routing_key=nobody", f"{HERE}exchange/orders/delete/",
         *(f"{HERE}{model}/" for model in LISTS),
@@ -163,7 +163,7 @@ def test_no_word_of_any_page_is_left_untranslated(root: Visitor, brackets: None)
                 seen[kind(link)] += 1
                 known.add(link)
                 todo.append(link)
-    for action, more in (("postpone", {}), ("run_now", {"page": str(waits)}), ("cancel", {})):
+    for action, more in (("postpone", {}), ("emit", {}), ("run_now", {"page": str(waits)}), ("cancel", {})):
         selected = {"action": action, "index": "0", "_selected_action": str(waits), **more}
         look(action, Page(root.client.post(MESSAGES, selected)))
         look(

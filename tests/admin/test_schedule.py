@@ -329,7 +329,9 @@ def test_the_content_of_a_schedule_needs_the_permission_to_see_it(visitor: Calla
 
 def test_queues_are_paused_and_resumed(root: Visitor, noon: Clock) -> None:
     assert root.client.post(f"{QUEUES}add/", {"name": "mail"}).status_code == 302
-    [row] = root.open(QUEUES).rows
+    page = root.open(QUEUES)
+    assert "paused at least once: the overview has all." in page.root.text
+    [row] = page.rows
     assert row == {
         "": "", "name": "mail", "state": "paused", "paused at": "2026-01-09 12:00:00", "paused by": "root",
     }  # fmt: skip

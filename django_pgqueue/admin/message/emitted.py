@@ -29,7 +29,7 @@ class PayloadForm(forms.Form):
         label=gettext_lazy("Payload"),
         initial="{}",
         widget=forms.Textarea(attrs={"rows": 5, "cols": 60}),
-        help_text='JSON, such as {"charge": "ch_1"}. The task gets it. Not null.',
+        help_text=gettext_lazy('JSON, such as {"charge": "ch_1"}. The task gets it. Not null.'),
     )
 
     def clean_payload(self) -> Any:

@@ -73,6 +73,9 @@ class QueueAdmin(ReadOnlyAdmin):
     sortable_by = ()
     list_display = ("name", state, paused_at, paused_by)
     search_fields = ("name",)
+    search_help_text = gettext_lazy(
+        "A part of the name. The list has the queues that were paused at least once: the overview has all."
+    )
     actions = ("pause", "resume")
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
