@@ -36,36 +36,35 @@ def everything() -> "dict[str, bool]":
     oldest, newest = min(pythons), max(pythons)
     if oldest == newest:
         say("NOTE: there is only one Python here, so the oldest and the newest pair cannot both be tested.")
-    commands = {
-        title: [command(version, pythons[version]), "tests", *chosen]
-        for title, version, chosen in shares(oldest, newest)
-    }
-
-    last = command(newest, pythons[newest])
-    return (one_by_one if "DATABASE_URL" in os.environ else side_by_side)(last, commands)
+    commands = {title: [command(version, pythons[version]), *words] for title, version, words in shares(oldest, newest)}
+    if "DATABASE_URL" in os.environ:
+        return one_by_one(commands)
+    return side_by_side(command(newest, pythons[newest]), commands)
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
     """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  These
     two wait more than they compute, so they are divided by the names of the files.  The longest come first.
     """
+    lint = "lint", newest, ["tests/ci.py", LINT]
     if oldest == newest:
-        return [("tests", oldest, [])]
+        return [lint, ("tests", oldest, ["tests"])]
     quick, slow, once = "not once and not slow", "slow and not once", "once and not spark"
     found = []
     for part, others in (("a to e", "[f-z]"), ("f to l", "[a-em-z]"), ("m to p", "[a-lq-z]"), ("q to z", "[a-p]")):
         title = "SQL, proofs and project, {}, on Python {}.{}".format(part, *oldest)
-        found.append((title, oldest, [left_out(others), "-m", once]))
+        found.append((title, oldest, ["tests", left_out(others), "-m", once]))
     for part, others in (("a to n", "[o-z]"), ("o to z", "[a-n]")):
         title = "slow tests, {}, on Python {}.{}".format(part, *newest)
-        found.append((title, newest, ["--no-spark", left_out(others), "-m", slow]))
+        found.append((title, newest, ["tests", "--no-spark", left_out(others), "-m", slow]))
     return [
-        ("Spark on Python {}.{}".format(*oldest), oldest, ["-m", "spark"]),
+        ("Spark on Python {}.{}".format(*oldest), oldest, ["tests", "-m", "spark"]),
         *found,
-        ("tests on Python {}.{}".format(*oldest), oldest, ["-m", quick]),
-        ("tests on Python {}.{}".format(*newest), newest, ["--no-spark", "-m", quick]),
+        ("tests on Python {}.{}".format(*oldest), oldest, ["tests", "-m", quick]),
+        ("tests on Python {}.{}".format(*newest), newest, ["tests", "--no-spark", "-m", quick]),
+        lint,
         # Where lint has brought what builds the site.
-        ("the site on Python {}.{}".format(*newest), newest, list(SITE)),
+        ("the site on Python {}.{}".format(*newest), newest, ["tests", *SITE]),
     ]
 
 
@@ -76,8 +75,8 @@ def left_out(letters: str) -> str:
     return "--ignore-glob=*/test_{}*.py".format(letters)
 
 
-def one_by_one(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    results = {"lint": run(newest, "tests/ci.py", LINT)}
+def one_by_one(commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    results = {}
     for title, words in commands.items():
         say("\n=== " + title)
         results[title] = run(*words)
@@ -85,9 +84,7 @@ def one_by_one(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool
 
 
 def side_by_side(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool]":
-    """Each with a server of its own: the tests wait more than they compute.  What they say is shown in turn.  The tests
-    of the newest Python wait until its environment is made, because lint adds to what they need.
-    """
+    """Each with a server of its own: the tests wait more than they compute.  What they say is shown in turn."""
     with tempfile.TemporaryDirectory(prefix="pgqueue-ci-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -96,21 +93,40 @@ def side_by_side(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bo
             for number, (title, words) in enumerate(commands.items())
         ]
         try:
-            preparing = begun_to_prepare(newest)
-            for one in runs:
-                if one.words[0] != newest:
-                    one.start()
-            preparing.wait()
-            for one in runs:
-                if one.process is None:
-                    one.start()
-            results = {"lint": run(newest, "tests/ci.py", LINT)}
+            start_in_turn(runs, newest)
             passed = [one.told() for one in runs]  # before any of them has another try alone
         finally:
             for one in runs:
                 one.end(signal.SIGKILL)
-        results.update({one.title: fine or one.once_more() for one, fine in zip(runs, passed)})  # noqa: B905 - old Pythons
-    return results
+        return {one.title: fine or one.once_more() for one, fine in zip(runs, passed)}  # noqa: B905 - old Pythons
+
+
+AT_ONCE = 3 * (os.cpu_count() or 1)
+"""More runs than that keep no processor busier, and their tests wait for one another until they give up."""
+
+
+def start_in_turn(runs: "list[Run]", newest: str) -> None:
+    """Collects the tests of a Python before its first run: pytest compiles them then, and keeps what it made.  The
+    newest one is prepared before that, because lint adds to what the tests need.
+    """
+    preparing = begun_to_prepare(newest)
+    compiled = set()
+    for one in runs:
+        while sum(other.is_running() for other in runs) >= AT_ONCE:
+            time.sleep(0.2)
+        python = one.words[0]
+        if python not in compiled:
+            if python == newest:
+                preparing.wait()
+            collect(python)
+            compiled.add(python)
+        one.start()
+
+
+def collect(python: str) -> None:
+    """Says nothing: what cannot be collected fails in the runs."""
+    words = [python, "tests", "--collect-only", "-qq"]
+    subprocess.call(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ, **COMPILED))
 
 
 def begun_to_prepare(python: str) -> "subprocess.Popen[bytes]":
@@ -123,6 +139,9 @@ def begun_to_prepare(python: str) -> "subprocess.Popen[bytes]":
         time.sleep(0.1)
     return process
 
+
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+"""The tests start many processes, and each would compile this package anew."""
 
 MAX_UNLUCKY = 10
 """More failures than that are no accident of test runs that share a machine."""
@@ -145,8 +164,8 @@ class Run:
         self.environment = dict(
             os.environ,
             PGQUEUE_POSTGRES_HOME=str(folder / "postgres"),
-            PYTHONDONTWRITEBYTECODE="",  # the tests start many processes, and each would compile this package anew
             PYTEST_ADDOPTS="--durations=30 --durations-min=3 -o cache_dir={}".format(folder / "cache"),
+            **COMPILED,
         )
 
     def start(self) -> None:
@@ -166,6 +185,10 @@ class Run:
                 env=self.environment,
                 start_new_session=True,
             )
+
+    def is_running(self) -> bool:
+        """Not if it hangs: then others go on."""
+        return self.process is not None and self.process.poll() is None and time.monotonic() < self.deadline
 
     def told(self) -> bool:
         """Waits for it, and shows what it said."""

@@ -1,6 +1,7 @@
 """A run of the tests that hangs ends with the stacks of its threads, and takes what it started with it."""
 
 import os
+import subprocess
 import sys
 import time
 from fnmatch import fnmatch
@@ -43,6 +44,32 @@ def test_a_run_that_ends_in_time_says_whether_it_passed(tmp_path: Path) -> None:
         assert run.told() is passed
 
 
+SHARES = """
+import pathlib, sys, time
+here = pathlib.Path(sys.argv[1])
+running = here / f"running-{sys.argv[2]}"
+running.touch()
+print(len([*here.glob("running-*")]))
+time.sleep(0.5)
+running.unlink()
+"""
+
+
+def test_few_runs_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "AT_ONCE", 2)
+    monkeypatch.setattr(ci, "begun_to_prepare", lambda python: subprocess.Popen([python, "-c", ""]))
+    collected: list[str] = []
+    monkeypatch.setattr(ci, "collect", collected.append)
+    folders = [tmp_path / str(number) for number in range(5)]
+    runs = [ci.Run(f.name, [sys.executable, "-c", SHARES, str(tmp_path), f.name], f) for f in folders]
+
+    ci.start_in_turn(runs, sys.executable)
+
+    assert all(one.told() for one in runs)
+    assert max(int((folder / "output").read_text()) for folder in folders) == 2
+    assert collected == [sys.executable], "once, before the first run"
+
+
 def first_number(file: Path) -> int:
     deadline = time.monotonic() + 60
     while not (line := file.read_text()).endswith("\n"):
@@ -80,6 +107,9 @@ def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None
 
 
 def test_the_site_is_looked_at_where_lint_has_brought_what_builds_it() -> None:
-    [(python, words)] = [(python, words) for _, python, words in ci.shares((3, 11), (3, 13)) if words == [*ci.SITE]]
-    assert python == (3, 13)
-    assert all((ci.ROOT / file).exists() for file in words)
+    shares = ci.shares((3, 11), (3, 13))
+    [site] = [place for place, (_, python, words) in enumerate(shares) if words == ["tests", *ci.SITE]]
+    [lint] = [place for place, (title, _, _) in enumerate(shares) if title == "lint"]
+    assert lint < site
+    assert shares[lint][1] == shares[site][1] == (3, 13)
+    assert all((ci.ROOT / file).exists() for file in ci.SITE)
