@@ -180,6 +180,14 @@ class TestPage:
         assert "gone" in root.client.get(f"{EDITS}999/change/?live=page").json()
         assert visitor("view_message").client.get(f"{EDITS}{asked}/change/?live=page").status_code == 403
 
+    def test_a_value_that_an_edit_looks_for_is_content(self, root: Visitor, visitor: LogIn) -> None:
+        post(root, "argument=ada&queue=mail", action="cancel")
+        pk = Edit.objects.get().pk
+        for one, shown in ((root, "argument ada"), (visitor("view_edit"), "argument (hidden)")):
+            for url in (EDITS, f"{EDITS}{pk}/change/", f"{EDITS}{pk}/change/?live=page"):
+                assert shown in one.client.get(url).content.decode(), url
+        assert "ada" not in visitor("view_edit", "run_message").open(f"{EDITS}{pk}/history/").root.text
+
     def test_the_list_names_what_matches_and_who_asked(self, root: Visitor) -> None:
         edit("postpone", Filter(queue="<b>"), run_at=functions.now(connection), by="<i>Ada")
         [row] = root.open(EDITS).rows

@@ -13,7 +13,7 @@ from django_pgqueue import control
 from django_pgqueue.admin.edit import ask_page, criteria
 from django_pgqueue.admin.parts import actions, audit_log, display
 from django_pgqueue.admin.parts.database import alias
-from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
+from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin, may_see_content
 from django_pgqueue.models.tables import Edit
 from django_pgqueue.monitoring.overview.clamped import Moment
 
@@ -31,11 +31,6 @@ def action(edit: Edit) -> str:
     for name, value in criteria.members(edit.parameters):
         words += f": {criteria.moment(value) if name == 'run_at' else value}"
     return words
-
-
-@admin.display(description=gettext_lazy("what matches"))
-def matching(edit: Edit) -> SafeString | str:
-    return display.shortened(", ".join(criteria.words(edit.filter)) or gettext("everything"), 200)
 
 
 @admin.display(description=gettext_lazy("state"))
@@ -128,8 +123,8 @@ class EditAdmin(ReadOnlyAdmin):
     change_form_template = "admin/django_pgqueue/message/change_form.html"
     actions = ("stop", "resume")
 
-    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:  # noqa: ARG002
-        return ("id", action, matching, state, progress, result, asked_by, asked_at)
+    def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
+        return ("id", action, self._matching(request), state, progress, result, asked_by, asked_at)
 
     def rows(self, request: HttpRequest) -> QuerySet[Any]:
         found: QuerySet[Any] = self.get_queryset(request).annotate(
@@ -138,8 +133,18 @@ class EditAdmin(ReadOnlyAdmin):
         return found
 
     def get_fieldsets(self, request: HttpRequest, obj: Edit | None = None) -> Any:  # noqa: ARG002
-        far = [state, progress, result, error]
-        return [(None, {"fields": [*far, action, matching, asked_by, asked_at, started_at, finished_at, stopped_by]})]
+        what = [state, progress, result, error, action, self._matching(request)]
+        return [(None, {"fields": [*what, asked_by, asked_at, started_at, finished_at, stopped_by]})]
+
+    def _matching(self, request: HttpRequest) -> Any:
+        sees = may_see_content(request)
+
+        @admin.display(description=gettext_lazy("what matches"))
+        def matching(edit: Edit) -> SafeString | str:
+            words = ", ".join(criteria.words(edit.filter, sees_content=sees))
+            return display.shortened(words or gettext("everything"), 200)
+
+        return matching
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> Any:
         edit = context["original"]

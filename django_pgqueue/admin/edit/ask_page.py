@@ -175,7 +175,8 @@ def asked(
 ) -> HttpResponse:
     """Asks for an edit on behalf of the user, who may do it, and leads to its page."""
     edit = control.edit(action, which, by=audit_log.name_of_user(request), database=alias(), **how)
-    audit_log.written(request, Edit, [edit], f"{WORDS[action]}: {', '.join(criteria.words(which.as_json(action)))}")
+    what = ", ".join(criteria.words(which.as_json(action), sees_content=False))
+    audit_log.written(request, Edit, [edit], f"{WORDS[action]}: {what}")
     text = gettext("Edit {id} begins as soon as a worker sees it, within some seconds.").format(id=edit)
     admin.message_user(request, text, messages.SUCCESS)
     return HttpResponseRedirect(url("edit_change", edit) if may_see(request.user, "edit") else back)

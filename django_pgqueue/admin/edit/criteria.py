@@ -47,6 +47,8 @@ COLUMNS = {
     "wait": gettext_lazy("wait"),
 }
 """Criteria of lists and of edits, for people."""
+OF_CONTENT = ("argument", "error", "error_contains")
+"""Criteria that quote what only users who may see content read."""
 
 
 class FilterList(CappedChangeList):
@@ -135,13 +137,16 @@ def _of_field(spec: Any) -> Iterator[tuple[str, Any]]:
         raise _unknown(spec.title)
 
 
-def words(found: Mapping[str, Any]) -> list[str]:
+def words(found: Mapping[str, Any], *, sees_content: bool = True) -> list[str]:
     """Returns the criteria of an edit for people, given as JSON.
 
     >>> words({"queue": "mail", "raw": True, "priority_from": 5})
     ['queue mail', 'raw messages', 'priority from 5']
     """
-    return [_worded(name, value) for name, value in members(found)]
+    return [
+        _worded(name, value if sees_content or name not in OF_CONTENT else gettext("(hidden)"))
+        for name, value in members(found)
+    ]
 
 
 def members(found: Any) -> list[tuple[str, Any]]:
