@@ -92,7 +92,7 @@ def assert_ends(pid: int) -> None:
     pytest.fail(f"process {pid} still runs")
 
 
-@pytest.mark.parametrize("kind", ["once and not spark", "slow and not once"])
+@pytest.mark.parametrize("kind", ["spark", "once and not spark", "slow and not once"])
 def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None:
     option = "--ignore-glob="
     left_out = [
