@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["chromium", "page", "queue"]
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture(scope="module")

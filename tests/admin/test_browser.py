@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 OVERVIEW = "/admin/django_pgqueue/overview/"
 HOUR_MS = 3_600_000

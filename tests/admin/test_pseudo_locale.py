@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["queue", "settled_by_people"]
 
-pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 HERE = "/admin/django_pgqueue/"
 EACH = re.compile("/(message|schedule)/[^/]+/change/$")

@@ -144,7 +144,6 @@ WANTED = re.compile(r"# E: (.+)$")
     find_spec("mypy") is None or find_spec("mypy_django_plugin") is None,
     reason="needs mypy and django-stubs: python -m pip install --group lint -e .",
 )
-@pytest.mark.timeout(300)  # without a cache, on a machine that is busy
 def test_mypy_finds_wrong_arguments_of_tasks_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "typed_tasks.py").write_text(TASKS)
     assert errors_of_mypy(tmp_path / "typed_tasks.py") == errors_named_in_comments(TASKS)

@@ -37,7 +37,6 @@ def database(test_database: str) -> Iterator[str]:
 
 
 @pytest.mark.django_db  # so that the tests' database is there
-@pytest.mark.timeout(400)  # it starts three programs, and the machine may have much else to do
 def test_a_small_run_measures_what_was_chosen(database: str, tmp_path: Path) -> None:
     chosen = ["drain", "bulk", "enqueue", "flow", "pick-up", "recovery", "unknown", "dependants"]
     words = (

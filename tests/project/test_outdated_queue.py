@@ -35,7 +35,7 @@ from tests.support.databases import empty_database, install, session_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
 
 REMEDY = re.compile(r"manage\.py\s+migrate\s+django_pgqueue\s+--database\s+default")
 OF_OTHER_APPS = ("admin", "auth", "contenttypes", "sessions")

@@ -42,8 +42,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))  # the first one waits for Spark
             # PySpark leaves sockets to the garbage collector, and calls what Python is about to take away.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))

@@ -27,7 +27,7 @@ EVERYTHING = "PGQUEUE_SPARK_LONG" in os.environ
 """Set it to run what takes minutes: see tests/spark/test_kills.py too."""
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(700)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def round_trip(queue: Session, url: str, folder: Path, master: str) -> None:

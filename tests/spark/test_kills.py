@@ -43,7 +43,7 @@ def killed(process: subprocess.Popen[str], after: float) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300 + 60 * KILLS)
+@pytest.mark.timeout(600 + 60 * KILLS)
 def test_a_run_whose_driver_is_killed_is_enqueued_once_when_it_is_run_again(
     spark: SparkSession, queue: Session, url: str
 ) -> None:
@@ -68,7 +68,7 @@ ROWS_OF_A_RUN = 12_000
 
 
 @pytest.mark.skipif(KILLS < 2, reason="takes minutes: set PGQUEUE_SPARK_KILLS")
-@pytest.mark.timeout(300 + 60 * KILLS)
+@pytest.mark.timeout(600 + 60 * KILLS)
 def test_each_row_is_one_message_despite_failures_delays_and_kills(queue: Session, url: str, tmp_path: Path) -> None:
     """On a cluster of two hosts: tasks fail, tasks run twice by speculation, executors and drivers are killed."""
     begun, enough = time.monotonic(), tmp_path / "enough"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db]
 
-SIZES = (3_000, 30_000, 300_000)
+SIZES = (1_000, 10_000, 100_000)
 AHEAD = 2**62
 READY_INDEX, DUE_INDEX = "pgqueue_message_ready_ix", "pgqueue_message_due_ix"
 SCHEDULED_INDEX, LOCKED_INDEX = "pgqueue_message_scheduled_ix", "pgqueue_message_locked_ix"

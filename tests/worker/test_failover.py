@@ -49,7 +49,6 @@ def enqueue(admin: psycopg.Connection[Any], word: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_jobs_go_on_after_a_promotion_and_no_replicated_one_is_lost(
     server: Server, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -83,7 +82,6 @@ def test_jobs_go_on_after_a_promotion_and_no_replicated_one_is_lost(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_job_with_a_reused_id_is_a_new_job(server: Server, environment: dict[str, str], tmp_path: Path) -> None:
     diary = Diary(tmp_path)
     standby = server.standby()

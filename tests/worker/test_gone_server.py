@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["server"]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 WORDS = ("one", "two")
 EXPIRE = "select pgqueue_worker_expire(0, p_return_ms => 600000)"

@@ -203,7 +203,7 @@ def test_after_errors_the_heartbeat_is_tried_again_before_locks_run_out(bench: B
 
 def test_a_locked_row_does_not_block_a_worker_that_stops(start: Start, diary: Diary) -> None:
     locked = hold.enqueue("locked")
-    worker = start("--lock-seconds", "5")
+    worker = start("--lock-seconds", "5", "--grace-seconds", "2")
     started(diary, "locked")
     with open_transaction("select from pgqueue_message where id = %s for update", int(locked.id)):
         diary.allow("locked-1")

@@ -151,7 +151,6 @@ def web(pooler: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
 
 
-@pytest.mark.timeout(180)
 def test_web_and_workers_share_two_sessions_of_a_pooler(
     start: Start, diary: Diary, session: Session, pooler: str, web: None
 ) -> None:

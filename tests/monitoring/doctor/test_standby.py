@@ -41,7 +41,6 @@ def names(document: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_standby_is_found_and_fails_no_check(server: Server) -> None:
     manage(server, server.primary.port, "migrate", "--verbosity", "0")
     standby = server.standby()

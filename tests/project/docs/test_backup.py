@@ -193,7 +193,6 @@ def settings(word: str) -> str:
     return found
 
 
-@pytest.mark.timeout(180)
 def test_to_a_moment(server: Server) -> None:
     def local(text: str) -> str:
         return text.replace("/backup/", f"{server.folder}/backup/").replace("/restored/", f"{server.folder}/restored/")
@@ -261,7 +260,6 @@ def test_to_a_moment(server: Server) -> None:
 # To another server
 
 
-@pytest.mark.timeout(180)
 def test_to_another_server_while_jobs_run(server: Server) -> None:
     server.primary.end(signal.SIGINT)
     with (server.primary.data / "postgresql.conf").open("a") as file:

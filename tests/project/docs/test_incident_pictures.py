@@ -47,7 +47,6 @@ def test_each_incident_has_a_picture_which_is_told_to_those_who_do_not_see_it() 
 
 
 @pytest.mark.browser
-@pytest.mark.timeout(240)
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("title", TITLES if IS_TAKEN else TITLES[:1])
 def test_a_picture_of_an_incident_is_taken(title: str, site: Site, root: Visitor, page: Page) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.django_db]
+pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.django_db]
 
 PAGE = FOLDER / "guide" / "other-languages.md"
 

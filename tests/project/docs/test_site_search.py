@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from selenium import webdriver
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.browser
 
 chromium = browser.chromium
 EXPECTED = {

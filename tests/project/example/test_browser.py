@@ -9,7 +9,7 @@ from tests.support.fixtures.browser import Page, chromium, page, place_an_order,
 
 __all__ = ["chromium", "page", "shop", "worker"]
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(240), pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def test_an_order_is_placed_and_its_receipt_arrives(shop: Page, worker: None) -> None:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.skipif("DATABASE_URL" in os.environ, reason="the login of a DATABASE_URL is taken as it is"),
 ]
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.support.sessions import Session
 
-pytestmark = [pytest.mark.slow, pytest.mark.once, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 RELEASE = "0.1.0"
 ROWS = (Path(__file__).parent / "rows.sql").read_text()

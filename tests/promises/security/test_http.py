@@ -90,7 +90,7 @@ def seeds(kind: str) -> Iterator[int]:
         yield secrets.randbelow(2**32)
 
 
-@pytest.mark.timeout(0 if SECONDS else 300)
+@pytest.mark.timeout(0 if SECONDS else 600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_request_breaks_a_page_shows_a_secret_or_changes_forbidden_rows(
     db: None, kind: str, errors: list[Any]

@@ -37,7 +37,7 @@ def storm(path: Path, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_short_storm_violates_nothing(tmp_path: Path) -> None:
     shown = tmp_path / "page.md"
     shown.write_text(f"Before\n{page.BEGIN}what was there\n{page.END}After\n")

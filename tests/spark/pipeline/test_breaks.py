@@ -199,7 +199,6 @@ def test_ctrl_c_during_an_export_is_reported_and_leaves_the_lake_as_it_was(  # n
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # the start of another JVM takes two minutes where all runs of the tests start at once
 def test_ctrl_c_in_a_terminal_ends_a_follow(
     spark: SparkSession, history: Session, lake: Path, url: str, options: dict[str, str]
 ) -> None:

@@ -44,7 +44,7 @@ KILLS = int(os.environ.get("PGQUEUE_KILLS", "1"))
 SEED = os.environ.get("PGQUEUE_SEED", "1")
 PIECE, PIECES = 50, 15
 RETENTION_EVERY, RENAME_EVERY = 4, 6
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(300 + 120 * KILLS)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow, pytest.mark.timeout(600 + 120 * KILLS)]
 OLD = "select count(*) from pgqueue_attempt where finished_at < now() - interval '3 days'"
 
 

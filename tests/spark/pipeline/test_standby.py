@@ -41,7 +41,6 @@ def standby(server: Server) -> Iterator[Node]:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.slow
 @pytest.mark.once
-@pytest.mark.timeout(300)
 def test_an_export_from_a_standby_names_what_it_waits_for_and_standbys_hold_nothing_back(
     spark: SparkSession, server: Server, standby: Node, tmp_path: Path
 ) -> None:
