@@ -141,14 +141,14 @@ BACKLOGS = {
             "pgqueue_message_dequeue(p_queues => '{nowhere}')": 5,
             "pgqueue_message_dequeue(p_exclude_queues => '{default}')": 5,
             "pgqueue_message_dequeue(p_limit => 10, p_tasks => true, p_floor_queues => '{default}',"
-            " p_floor_priorities => '{7}', p_floor_dequeue_ats => '{2000}', p_floor_ids => '{0}')": 15,
+            " p_floor_priorities => '{7}', p_floor_dequeue_ats => '{500}', p_floor_ids => '{0}')": 15,
             "pgqueue_message_queues()": 5,
         },
     ),
-    "scheduled in a thousand queues at all priorities": Backlog(
+    "scheduled in hundreds of queues at all priorities": Backlog(
         dequeue_at=f"{AHEAD} + n",
-        priority="100 - n / 1000 % 201",
-        queue="'q' || n % 1000",
+        priority="100 - n / 400 % 201",
+        queue="'q' || n % 400",
         in_line=False,
         and_a_few="(1, -100, null)",
         calls={
@@ -159,9 +159,9 @@ BACKLOGS = {
             "pgqueue_message_next_at(p_queues => '{q7}')": 210,
         },
     ),
-    "due at once in a thousand queues at all priorities": Backlog(
-        priority="100 - n / 1000 % 201",
-        queue="'q' || n % 1000",
+    "due at once in hundreds of queues at all priorities": Backlog(
+        priority="100 - n / 400 % 201",
+        queue="'q' || n % 400",
         in_line=False,
         calls={ONE: 1_000, HUNDRED: 1_500, NEXT: 220},
     ),
@@ -170,9 +170,9 @@ BACKLOGS = {
         paused=True,
         calls={ONE: 1_000, "pgqueue_message_dequeue(p_brief => false)": 2_500},
     ),
-    "ready in a thousand queues at all priorities": Backlog(
-        priority="100 - n / 1000 % 201",
-        queue="'q' || n % 1000",
+    "ready in hundreds of queues at all priorities": Backlog(
+        priority="100 - n / 400 % 201",
+        queue="'q' || n % 400",
         calls={
             ONE: 200,
             HUNDRED: 500,
