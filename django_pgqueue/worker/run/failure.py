@@ -189,7 +189,8 @@ class Verdict:
 
     def _all_attempts_count(self) -> bool:
         """Whether none of them was deferred or lost: each of those would have raised max_attempts by one."""
-        return self.message.attempt == 1 or self.message.max_attempts == (self.asked_attempts or 0)
+        is_as_asked = self.asked_attempts is not None and self.message.max_attempts == self.asked_attempts
+        return self.message.attempt == 1 or is_as_asked
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:
