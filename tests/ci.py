@@ -37,9 +37,8 @@ def everything() -> "dict[str, bool]":
     if oldest == newest:
         say("NOTE: there is only one Python here, so the oldest and the newest pair cannot both be tested.")
     commands = {title: [command(version, pythons[version]), *words] for title, version, words in shares(oldest, newest)}
-    if "DATABASE_URL" in os.environ:
-        return one_by_one(commands)
-    return side_by_side(command(newest, pythons[newest]), commands)
+    last = command(newest, pythons[newest])
+    return (one_by_one if "DATABASE_URL" in os.environ else side_by_side)(last, commands)
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
@@ -77,7 +76,8 @@ def left_out(letters: str) -> str:
     return "--ignore-glob=*/test_{}*.py".format(letters)
 
 
-def one_by_one(commands: "dict[str, list[str]]") -> "dict[str, bool]":
+def one_by_one(newest: str, commands: "dict[str, list[str]]") -> "dict[str, bool]":
+    begun_to_prepare(newest).wait()  # lint adds to what the tests need
     results = {}
     for title, words in commands.items():
         say("\n=== " + title)

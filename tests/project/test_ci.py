@@ -106,6 +106,23 @@ def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None
         assert sum(not fnmatch(str(file), pattern) for pattern in left_out) == 1, file
 
 
+def test_one_by_one_the_newest_python_is_prepared_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def prepare(python: str) -> "subprocess.Popen[bytes]":
+        done.append(f"prepare {python}")
+        return subprocess.Popen([sys.executable, "-c", ""])
+
+    def run(*words: str) -> bool:
+        done.append(" ".join(words))
+        return words[-1] != "bad"
+
+    monkeypatch.setattr(ci, "begun_to_prepare", prepare)
+    monkeypatch.setattr(ci, "run", run)
+    assert ci.one_by_one("new", {"one": ["old", "bad"], "two": ["new", "good"]}) == {"one": False, "two": True}
+    assert done == ["prepare new", "old bad", "new good"]
+
+
 def test_the_site_is_looked_at_where_lint_has_brought_what_builds_it() -> None:
     shares = ci.shares((3, 11), (3, 13))
     [site] = [place for place, (_, python, words) in enumerate(shares) if words == ["tests", *ci.SITE]]
