@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from django_pgqueue.worker.run import execution, result
 from django_pgqueue.worker.run.event_loop import EventLoop
 from tests.support.address import conninfo
 from tests.support.site import jobs
@@ -16,6 +17,7 @@ from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
+    from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
@@ -40,10 +42,11 @@ def test_the_end_of_one_coroutine_keeps_the_connection_of_another(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_loop_goes_on_while_a_failed_job_counts_its_attempts(
-    consume: Consume, diary: Diary, session: Session
+@pytest.mark.parametrize("fails", [jobs.fail_when_allowed.using(max_attempts=5), jobs.fail_by_its_errors])
+def test_the_loop_goes_on_while_a_failed_job_looks_back(
+    consume: Consume, diary: Diary, session: Session, fails: AnyTask
 ) -> None:
-    failing = jobs.fail_when_allowed.using(max_attempts=5).enqueue("fails")
+    failing = fails.enqueue("fails")
     session.rows("update pgqueue_message set attempt = 1")
     neighbour = jobs.wait_until_allowed_twice.enqueue("first", "second")
     consume(threads=2)
@@ -57,6 +60,30 @@ def test_the_loop_goes_on_while_a_failed_job_counts_its_attempts(
     diary.allow("second")
     assert statuses(ended(neighbour)) == ["succeeded"]
     assert statuses(ended(failing)) == [*["retried"] * 3, "failed"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_jobs_that_fail_together_look_back_on_one_session(consume: Consume, diary: Diary, session: Session) -> None:
+    failing = [jobs.fail_by_its_errors.enqueue("fail") for _ in range(5)]
+    session.rows("update pgqueue_message set attempt = 3")
+    consume(threads=5)
+    wait_until(lambda: diary.words().count("fail") == len(failing), "all run")
+    with psycopg.connect(conninfo()) as locker:
+        locker.execute("lock table pgqueue_attempt")
+        diary.allow("fail")
+        wait_until(lambda: len(result._asked) == len(failing) and session.rows(LOOKS_BACK), "they look back")
+        [[pid]] = session.rows(LOOKS_BACK)
+    assert [statuses(ended(job)) for job in failing] == [["retried", "failed"]] * 5
+    wait_until(lambda: not session.rows("select from pg_stat_activity where pid = %s", pid), "its session is closed")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_that_says_when_it_wants_to_run_does_not_look_back(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(execution, "alook_back")
+    consume(threads=1)
+    assert statuses(ended(jobs.ask_again_at_once.enqueue())) == [*["retried"] * 4, "failed"]
 
 
 LOOKS_BACK = "select pid from pg_locks where relation = 'pgqueue_attempt'::regclass and not granted"

@@ -33,7 +33,7 @@ from django_pgqueue.values import content, redaction, times
 from django_pgqueue.values.error import stand_in
 from django_pgqueue.worker.run import atomic, connect_first, task_signals
 from django_pgqueue.worker.run.connections import has_connected, roll_back_what_is_open
-from django_pgqueue.worker.run.failure import counts_attempts, is_a, outcome_of
+from django_pgqueue.worker.run.failure import is_a, looks_back, outcome_of
 from django_pgqueue.worker.run.outcome import (
     WITHOUT_RESULT,
     Cancelled,
@@ -185,7 +185,7 @@ class Execution:
                 await self.atell_unasked()
             if self.connect_first is not None:
                 await self.connect_first.alearn(self, exception)
-            if self.earlier is None and counts_attempts(self, exception):
+            if self.earlier is None and looks_back(self, exception):
                 await alook_back(self)
             outcome = outcome_of(self, exception)
             await self.asend_finished(outcome)

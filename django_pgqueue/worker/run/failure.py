@@ -74,12 +74,12 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
     return outcome
 
 
-def counts_attempts(execution: Execution, exception: BaseException) -> bool:
-    """Whether ``outcome_of`` needs the attempts before this one."""
+def looks_back(execution: Execution, exception: BaseException) -> bool:
+    """Whether ``outcome_of`` may need the attempts before this one."""
     exception = asked_for(exception)
     if execution.result is None or is_a(exception, (Deferral, Suspension)):
         return False
-    return _verdict(execution).counts_attempts(exception)
+    return _verdict(execution).looks_back(exception)
 
 
 def _verdict(execution: Execution) -> Verdict:
@@ -139,10 +139,13 @@ class Verdict:
             return Failed(error)
         return self._retry_in(self._backoff_seconds(exception), error)
 
-    def counts_attempts(self, exception: BaseException) -> bool:
-        if self._all_attempts_count() or not isinstance(self._backoff, retry.Exponential):
+    def looks_back(self, exception: BaseException) -> bool:
+        """Whether it may need the earlier attempts: it counts them, or a backoff of the project's reads the result."""
+        if self._all_attempts_count() and (self.message.attempt == 1 or isinstance(self._backoff, retry.Exponential)):
             return False
-        return is_a(exception, Retry) or (self._has_attempts_left() and self._is_worth_a_retry(exception))
+        if is_a(exception, Retry):
+            return _asked_seconds(exception) is None
+        return self._has_attempts_left() and self._is_worth_a_retry(exception)
 
     def _retry_asked(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         # A task without max_attempts has five, less the deferred ones: SQL counts them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,21 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_pgqueue.backend import results
+from django_pgqueue.worker.run.shared_thread import shared_thread
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from django_pgqueue.models.tables import Attempt
     from django_pgqueue.worker.run.execution import Execution
 
 logger = logging.getLogger("django_pgqueue.worker")
+
+_elsewhere = ThreadPoolExecutor(1)
+"""One thread, and one session: hundreds of async jobs may fail at the same moment, and the server has no session for
+each of them."""
+_asked: deque[Execution] = deque()
+"""The executions that wait for it, and the one that it serves."""
 
 
 def result_of(execution: Execution) -> Any:
@@ -48,8 +58,7 @@ def earlier_attempts(execution: Execution) -> list[Attempt]:
         except RuntimeError:
             execution.earlier = _look_back(execution)
         else:  # in an event loop Django's ORM refuses to work
-            with ThreadPoolExecutor(1) as elsewhere:
-                execution.earlier = elsewhere.submit(_look_back_and_leave, execution).result()
+            execution.earlier = _look_back_elsewhere(execution).result()
     return execution.earlier
 
 
@@ -57,12 +66,11 @@ async def alook_back(execution: Execution) -> None:
     """Reads them before they are asked for, in another thread: in its own, the event loop would stand still meanwhile.
     A cancel comes too late: the attempt has ended.
     """
-    elsewhere = ThreadPoolExecutor(1)
-    asked = asyncio.get_running_loop().run_in_executor(elsewhere, _look_back_and_leave, execution)
-    elsewhere.shutdown(wait=False)
-    while not asked.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([asked])
+    asked = asyncio.wrap_future(_look_back_elsewhere(execution))
+    with shared_thread().waiting(execution):
+        while not asked.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([asked])
     execution.earlier = asked.result()
 
 
@@ -74,8 +82,15 @@ def _look_back(execution: Execution) -> list[Attempt]:
         return []
 
 
+def _look_back_elsewhere(execution: Execution) -> Future[list[Attempt]]:
+    _asked.append(execution)
+    return _elsewhere.submit(_look_back_and_leave, execution)
+
+
 def _look_back_and_leave(execution: Execution) -> list[Attempt]:
     try:
         return _look_back(execution)
     finally:
-        connections.close_all()
+        _asked.popleft()
+        if not _asked or connections[execution.backend.settings.database].errors_occurred:
+            connections.close_all()

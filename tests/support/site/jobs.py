@@ -391,6 +391,17 @@ async def fail_when_allowed(word: str) -> None:
 
 
 @task
+async def ask_again_at_once() -> None:
+    raise Retry(after=0)
+
+
+@task(max_attempts=5, backoff=lambda _, result: 0.01 * len(result.errors))
+async def fail_by_its_errors(word: str) -> None:
+    await allowed(word)
+    raise OSError(word)
+
+
+@task
 async def wait_for_ever(word: str = "runs") -> str:
     """Stops when it is cancelled, and says so."""
     diary = Diary.of_this_process()
