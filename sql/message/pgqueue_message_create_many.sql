@@ -25,6 +25,10 @@ declare
         'content', 'queue', 'task', 'priority', 'dequeue_at', 'channel', 'headers', 'max_attempts', 'max_lost',
         'version', 'unique_key', 'on_conflict', 'until_started'];
 begin
+    if jsonb_typeof(p_messages) <> 'array' then
+        raise exception 'p_messages is not an array, but of type %', jsonb_typeof(p_messages)
+            using errcode = 'invalid_parameter_value', hint = 'Put one message into an array, too: [{"content": ...}].';
+    end if;
     select m.position, m.item into v_item
     from jsonb_array_elements(p_messages) with ordinality as m (item, position)
     where case jsonb_typeof(m.item) when 'object' then m.item - v_keys <> '{}' else true end
@@ -149,6 +153,10 @@ declare
     v_now bigint := pgqueue_now(now());
     v_clock timestamptz := pgqueue_clock(now());
 begin
+    if jsonb_typeof(p_contents) <> 'array' then
+        raise exception 'p_contents is not an array, but of type %', jsonb_typeof(p_contents)
+            using errcode = 'invalid_parameter_value', hint = 'Put one content into an array, too: [...].';
+    end if;
     if pgqueue_message_is_large(p_headers) then
         p_headers := pgqueue_message_readable(p_headers, 'headers');
     end if;

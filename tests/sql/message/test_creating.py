@@ -159,6 +159,14 @@ def test_unknown_keys_are_named(session: Session) -> None:
     assert "The keys are content, queue, task, priority, dequeue_at, " in str(caught.value.diag.message_hint)
 
 
+@pytest.mark.parametrize(("name", "others"), [("messages", ""), ("contents", ", p_queue => 'mail'")])
+def test_what_is_no_array_is_refused(session: Session, name: str, others: str) -> None:
+    with pytest.raises(errors.InvalidParameterValue) as caught:
+        session.rows(f"""select pgqueue_message_create_many(p_{name} => '{{"content": 1}}'{others})""")
+    assert caught.value.diag.message_primary == f"p_{name} is not an array, but of type object"
+    assert "into an array" in str(caught.value.diag.message_hint)
+
+
 def test_one_sleeper_is_woken_for_each_queue_with_a_ready_message(connect: Connect) -> None:
     producer, listener = connect(), Listener(connect(), "pgqueue_w-mail", "pgqueue_w-maps", "pgqueue_w-later")
     for queue in ("mail", "maps", "later"):
