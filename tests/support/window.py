@@ -18,24 +18,33 @@ from tests.support.waiting import SECONDS
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ALTERNATE, BACK = "\x1b[?1049h", "\x1b[?1049l"
 """To the other screen, where programs draw that are left again, and back to where the shell was."""
 
 
 class Window:
-    def __init__(self, *arguments: str, environment: Mapping[str, str], columns: int = 100, lines: int = 30) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        environment: Mapping[str, str],
+        columns: int = 100,
+        lines: int = 30,
+        starts: Sequence[str] = (),
+    ) -> None:
+        """``starts`` is a program that starts the command, as nohup does."""
         self.ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.site.manage", *arguments],
+            [*starts, sys.executable, "-m", "tests.support.site.manage", *arguments],
             cwd=ROOT,
             env=environment,
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 -- it takes no lock
         )
         os.close(theirs)
         self.seen = ""
@@ -48,6 +57,10 @@ class Window:
             if not self._read():
                 break
         assert text in self.seen, self.seen
+
+    def closes(self) -> None:
+        """The kernel sends SIGHUP to the command's group."""
+        os.close(self.ours)
 
     def ends(self, by: signal.Signals | None = None) -> int:
         """Its exit code; with all that it has shown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,12 +10,15 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import pytest
+
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, holder, started, statuses
+from tests.support.window import Window
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
@@ -115,6 +119,36 @@ def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Dia
     diary.allow("y-1")
     assert worker.ends() == 0
     assert [statuses(ended(result)) for result in results] == [["succeeded"], ["succeeded"]]
+
+
+@pytest.mark.parametrize("arguments", ["--processes 1 --health-port 0", "--reload", "--burst"])
+def test_a_closed_terminal_stops_the_worker_gracefully(
+    environment: dict[str, str], session: Session, diary: Diary, arguments: str
+) -> None:
+    """The kernel sends SIGHUP to the whole group, and the shell once more: together they are one request."""
+    held, behind = claimed_ahead(diary)
+    window = Window("qworker", "--threads", "1", *arguments.split(), environment=environment)
+    started(diary, "x")
+    wait_until(lambda: any(holder(result) for result in behind), "more is claimed ahead")
+    window.closes()
+    wait_until(lambda: not any(holder(result) for result in behind), "what had not begun is given back")
+    os.killpg(window.process.pid, signal.SIGHUP)
+    diary.allow("x-1")
+    assert window.process.wait(SECONDS) == 0
+    assert statuses(ended(held)) == ["succeeded"]
+    wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
+
+
+def test_nohup_lets_a_worker_go_on_without_its_terminal(
+    environment: dict[str, str], session: Session, diary: Diary
+) -> None:
+    window = Window("qworker", environment=environment, starts=["sh", "-c", 'trap "" HUP; exec "$@"', "sh"])
+    window.shows("started worker=")
+    window.closes()
+    ended(write.enqueue("x"))
+    window.process.send_signal(signal.SIGTERM)
+    assert window.process.wait(SECONDS) == 0
+    wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
 
 
 def test_sigterm_to_the_whole_group_counts_once(start: Start, diary: Diary) -> None:

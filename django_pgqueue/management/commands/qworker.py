@@ -36,7 +36,7 @@ from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.lines import LineHandler
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervise.signal_handlers import handling
+from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, handling
 
 if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
@@ -314,7 +314,7 @@ def run_in_turn(*workers: WorkerSettings) -> int:
 
 
 def run_here(consumer: WorkerProcess) -> int:
-    with guarded(), handling(stop_signals(), lambda *_: consumer.stop()):
+    with guarded(), handling(stop_signals(), lambda number, _: consumer.stop(again=number != HANG_UP)):
         return consumer.run()
 
 
@@ -322,7 +322,7 @@ def stop_signals() -> list[signal.Signals]:
     """Returns those of this system, of which Ctrl-Break is of Windows.  Only the main thread may handle any."""
     if threading.current_thread() is not threading.main_thread():
         return []
-    return [signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)]
+    return [signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK") if hasattr(signal, name)]
 
 
 def exit_when_idle(options: dict[str, Any]) -> float | None:

@@ -112,7 +112,7 @@ def serve(sockets: dict[str, socket.socket], sites: Sites, *, supervisor: int) -
     """Answers until the supervisor ends it, or is gone."""
     signal.set_wakeup_fd(-1)
     # These signals reach the whole process group; this process stays until the last worker has left.
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import autoreload
 
-from django_pgqueue.worker.supervise.signal_handlers import blocked, handling
+from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, blocked, handling
 from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ class Reloader:
             return 0
         return code if code >= 0 else 128 - code
 
-    def _asked_to_stop(self, *_: Any) -> None:
+    def _asked_to_stop(self, number: int, *_: Any) -> None:
+        if self.stopped and number == HANG_UP:
+            return
         self.stopped = True
         if self.child is not None:
             self.child.send_signal(PASSED_ON)

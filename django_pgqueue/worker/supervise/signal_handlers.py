@@ -10,10 +10,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 
+HANG_UP = getattr(signal, "SIGHUP", None)
+"""The terminal is gone.  Both the kernel and the shell may say so: it is never a second request."""
+
+
 @contextmanager
 def handling(numbers: Iterable[int], handler: Callable[[int, Any], object] | signal.Handlers) -> Iterator[None]:
-    """Afterwards the signals do what they did before."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """Afterwards the signals do what they did before.  A process that nohup has started goes on without a terminal."""
+    handled = [number for number in numbers if number != HANG_UP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in handled}
     try:
         yield
     finally:

@@ -22,7 +22,7 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.supervise import exit_handlers
-from django_pgqueue.worker.supervise.signal_handlers import blocked, handling
+from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, blocked, handling
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ MAX_QUARANTINE = 4
 FORK_AGAIN_SECONDS = 1.0
 KILL_SECONDS = 5.0
 """A process that is still there this long after its grace hangs in a call that does not end: it is killed."""
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOP_NOW = signal.SIGUSR1
 """The signal that the supervisor sends to its processes when it is asked to stop a second time."""
 CRASHED = "crashed pid=%s code=%s lived_seconds=%.1f%s"
@@ -300,7 +300,9 @@ class Supervisor:
         missing = [place.start_at for place in self.all_places if place.process is None]
         return min(1.0, max(0.0, min(missing, default=float("inf")) - time.monotonic()))
 
-    def _asked_to_stop(self, *_: Any) -> None:
+    def _asked_to_stop(self, number: int = 0, *_: Any) -> None:
+        if self.stops_asked and number == HANG_UP:
+            return
         self.stops_asked += 1
         grace_seconds = self.settings.grace_seconds if self.stops_asked == 1 else 0
         self.kill_at = min(self.kill_at, time.monotonic() + grace_seconds + KILL_SECONDS)
@@ -361,6 +363,8 @@ def work(
         signal.signal(STOP_NOW, lambda *_: consumer.stop())
         # Not SIG_IGN, which the programs that a task starts would inherit.
         signal.signal(signal.SIGINT, lambda *_: None)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup: they shall
+            signal.signal(signal.SIGHUP, lambda *_: None)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         with guarded():
