@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
 
-from django_pgqueue.worker.run import connect_first, connections as worker_connections, session_reset
+from django_pgqueue.worker.run import connect_first, connections as worker_connections, session_reset, threads
 from django_pgqueue.worker.run.connections import close_lost_connections, leave_connections_clean
 from django_pgqueue.worker.run.session_reset import state_of, watch
 from tests.support.address import conninfo
@@ -202,12 +203,55 @@ def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
     neighbour = tasks.hold_on.enqueue("x")
     started(diary, "x")
     first = ended(jobs.which_session_async.enqueue()).return_value
-    session.rows("select pg_terminate_backend(%s)", first)
-    wait_until(lambda: first not in session.strangers(), "the session has ended")
+    end(session, first)
     wait_until(lambda: slots.shared.idle_seconds() >= slots.idle_seconds, "nobody calls the shared thread")
     assert statuses(ended(jobs.which_session_async.enqueue())) == ["succeeded"]
     diary.allow("x-1")
     assert statuses(ended(neighbour)) == ["succeeded"]
+
+
+@pytest.fixture
+def idled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a slot has waited for a job in vain."""
+    event = threading.Event()
+    monkeypatch.setattr(threads, "close_idle_connections", event.set)
+    return event
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_idle_slot_does_not_go_on_with_a_session_that_has_ended(
+    consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, idled: threading.Event
+) -> None:
+    """By idle_session_timeout, or a firewall between: Django checks it only with CONN_HEALTH_CHECKS."""
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", None)
+    consume(threads=1, idle_seconds=0.05)
+    first = ended(jobs.which_session.enqueue()).return_value
+    end(session, first)
+    assert idled.wait(SECONDS)
+    second = ended(jobs.which_session.enqueue())
+    assert statuses(second) == ["succeeded"]
+    end(session, second.return_value)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_idle_slot_does_not_go_on_with_a_connection_older_than_conn_max_age(
+    consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, idled: threading.Event
+) -> None:
+    """A request does not, either."""
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 1)
+    consume(threads=1, idle_seconds=0.05)
+    first = ended(jobs.which_session.enqueue()).return_value
+    ended_at = time.monotonic()
+    wait_until(lambda: time.monotonic() >= ended_at + 1, "it is too old")
+    assert idled.wait(SECONDS)
+    second = ended(jobs.which_session.enqueue()).return_value
+    assert second != first
+    end(session, second)
+
+
+def end(session: Session, pid: int) -> None:
+    session.rows("select pg_terminate_backend(%s)", pid)
+    wait_until(lambda: pid not in session.strangers(), "the session has ended")
 
 
 @pytest.fixture

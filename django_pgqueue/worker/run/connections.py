@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.conf import settings as django_settings
-from django.db import connections
+from django.db import close_old_connections, connections
 from django.db.backends.signals import connection_created
 from psycopg.pq import ExecStatus, TransactionStatus
 
@@ -142,6 +142,14 @@ def close_idle_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if _is_for_one_request(connection):
             connection.close()
+
+
+def close_stale_connections() -> None:
+    """Called when a thread has a job again: closes what a request would not get either, and those whose session the
+    server, or a firewall between, has ended meanwhile.
+    """
+    close_old_connections()
+    close_lost_connections()
 
 
 def close_lost_connections() -> None:

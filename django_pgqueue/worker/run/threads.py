@@ -14,7 +14,12 @@ from django_pgqueue.backend.signal_cache import cache_receivers
 from django_pgqueue.backend.signals import NAMES
 from django_pgqueue.consumer.forks import forked_children_end_here
 from django_pgqueue.logs import log_trouble, own_scope
-from django_pgqueue.worker.run.connections import close_idle_connections, has_connected, leave_connections_clean
+from django_pgqueue.worker.run.connections import (
+    close_idle_connections,
+    close_stale_connections,
+    has_connected,
+    leave_connections_clean,
+)
 from django_pgqueue.worker.run.cut_sessions import Sessions, sessions_of_this_thread
 from django_pgqueue.worker.run.watchdog import is_alive
 
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
 class Slot:
     """A thread that runs one attempt after the other."""
 
-    __slots__ = ("execution", "is_limited", "is_replaced", "name", "reconnects", "sessions", "thread")
+    __slots__ = ("execution", "is_limited", "is_replaced", "name", "reconnects", "sessions", "thread", "was_idle")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,6 +46,8 @@ class Slot:
         self.is_limited = False
         """The attempt has a timeout."""
         self.reconnects = 0
+        self.was_idle = False
+        """It has had no job for some seconds."""
         self.is_replaced = False
         """Its thread goes on after its time: another thread has the slot."""
         self.sessions: Sessions
@@ -145,7 +152,7 @@ class Threads:
                 try:
                     if self._too_many and self._is_one_too_many(slot):
                         break
-                    if (message := self._next()) is None:
+                    if (message := self._next(slot)) is None:
                         if self._stops:
                             break
                         continue
@@ -180,6 +187,9 @@ class Threads:
         if slot.reconnects != self.slots.reconnects:
             slot.reconnects = self.slots.reconnects
             connections.close_all()
+        elif slot.was_idle:
+            close_stale_connections()
+        slot.was_idle = False
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         slot.is_limited = self.slots.limits.begin_in(slot, execution)
@@ -188,9 +198,10 @@ class Threads:
         with forked_children_end_here:
             return context.run(execution.run)
 
-    def _next(self) -> Received | None:
+    def _next(self, slot: Slot) -> Received | None:
         try:
             return self._waiting.get(timeout=self.slots.idle_seconds)
         except Empty:
+            slot.was_idle = True
             close_idle_connections()
             return self._waiting.get()
