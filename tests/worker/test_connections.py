@@ -210,6 +210,15 @@ def test_an_async_job_gets_no_session_that_ended_while_another_job_ran(
     assert statuses(ended(neighbour)) == ["succeeded"]
 
 
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_answers_slowly_fails_no_job(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker asks each new session for its settings, and has no end to the wait that the job would not have."""
+    monkeypatch.setattr(session_reset, "MAX_ANSWER_SECONDS", 0.0)
+    consume(threads=1)
+    results = [ended(jobs.which_session.enqueue()) for _ in range(2)]
+    assert [statuses(result) for result in results] == [["succeeded"]] * 2
+
+
 @pytest.fixture
 def idled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a slot has waited for a job in vain."""

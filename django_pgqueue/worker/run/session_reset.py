@@ -129,8 +129,9 @@ def state_of(session: Any) -> SessionState | None:
 
 def _reset(pgconn: PGconn) -> bytes:
     """Returns the statements that bring a session back to where it is now."""
-    settings = _execute(pgconn, SET_AT_FIRST)
-    [user], [role] = (_column(_execute(pgconn, IDENTITY), number) for number in (0, 1))
+    # What follows in a new session would wait for a slow server, too: it is not the time to give up.
+    settings = _checked(pgconn, pgconn.exec_(SET_AT_FIRST))
+    [user], [role] = (_column(_checked(pgconn, pgconn.exec_(IDENTITY)), number) for number in (0, 1))
     escaping = Escaping(pgconn)
     statements = [b"close all", b"set session authorization default", b"reset all"]
     for name, value in zip(_column(settings), _column(settings, 1), strict=True):
@@ -151,7 +152,10 @@ def _reset(pgconn: PGconn) -> bytes:
 
 def _execute(pgconn: PGconn, statements: bytes) -> PGresult:
     """Returns the result of the last statement."""
-    result = answer(pgconn, statements)
+    return _checked(pgconn, answer(pgconn, statements))
+
+
+def _checked(pgconn: PGconn, result: PGresult) -> PGresult:
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         error = psycopg.errors.error_from_result(result)
         # psycopg has no class for a session that ended without a word, and Django's pool may lend such a one.
