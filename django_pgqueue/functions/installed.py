@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.apps import apps
-from django.core.exceptions import ImproperlyConfigured
+from django.core.exceptions import ImproperlyConfigured, SynchronousOnlyOperation
 from django.db import DatabaseError, connections
 from psycopg import errors
 
@@ -137,6 +137,9 @@ def explained(database: str) -> Iterator[None]:
     """
     try:
         yield
+    except SynchronousOnlyOperation as error:
+        message = f"{error} Or await the call's async variant: aenqueue, aget_result, arefresh."
+        raise SynchronousOnlyOperation(message) from error
     except Exception as error:
         _require_postgresql(database, error)
         cause = error if error.__cause__ is None else error.__cause__  # Django's errors have that of psycopg

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
-from django_pgqueue.tasks import after as dependencies, channel as channels, expires, registry, unique
+from django_pgqueue.tasks import after as dependencies, channel as channels, expires, habits, registry, unique
 from django_pgqueue.values import content, times
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ def fit(task: AnyTask, arguments: Mapping[str, Any]) -> None:
     refusal = registry.declared_parameters(task.module_path).refusal(arguments["args"], arguments["kwargs"])
     if refusal is not None:
         message = f"{task.module_path} cannot be called with these arguments: {refusal}."
-        raise TypeError(message)
+        names = [name for name in arguments["kwargs"] if refusal.endswith(f"unexpected keyword argument {name!r}")]
+        instead = [habits.of_one_call(name, task.func.__name__) for name in names]
+        raise TypeError(" ".join([message, *filter(None, instead)]))
 
 
 def write(args: Sequence[Any], kwargs: Mapping[str, Any], *, max_bytes: int, what: str) -> tuple[dict[str, Any], str]:

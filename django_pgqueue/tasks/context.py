@@ -12,7 +12,7 @@ from django.db import connections
 from django_pgqueue.compat import TaskContext
 from django_pgqueue.exceptions import PgQueueError, TaskCancelled, seconds
 from django_pgqueue.functions import after_outcomes
-from django_pgqueue.tasks import after as dependencies
+from django_pgqueue.tasks import after as dependencies, habits
 from django_pgqueue.tasks.outcome import value_of
 from django_pgqueue.values import content
 
@@ -53,6 +53,12 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
     reports: Reports
     max_bytes: int
     database: str
+
+    if not TYPE_CHECKING:  # for type checkers, a context has the attributes below and no others
+
+        def __getattr__(self, name: str) -> Any:
+            """Names the right call to people who come from another queue."""
+            raise habits.missing(self, name, habits.of_context(name))
 
     @property
     def attempt(self) -> int:

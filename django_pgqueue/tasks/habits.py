@@ -23,8 +23,21 @@ ATTRIBUTES = {
     "starmap": "enqueue_many({task}, […]) of django_pgqueue.backend",
     "chunks": "enqueue_many({task}, […]) of django_pgqueue.backend",
     "AsyncResult": "{task}.get_result(id)",
+    "kiq": "await {task}.aenqueue(…)",
+    "revoke": "cancel(result), of django_pgqueue.control",
 }
 """What a task of Celery, Dramatiq, Procrastinate or huey has, and what one writes instead."""
+
+CONTEXT_ATTRIBUTES = {
+    "request": "Write context.task_result, or context.attempt",
+    "id": "Write context.task_result.id",
+    "job_id": "Write context.task_result.id",
+    "retry": "Write raise Retry(…) of django_pgqueue.exceptions, or max_attempts=… in @task",
+    "update_state": "Write context.progress(fraction, text)",
+    "is_aborted": "Write context.cancelled, or context.raise_if_cancelled()",
+    "should_abort": "Write context.cancelled, or context.raise_if_cancelled()",
+}
+"""What a bound task of Celery, or a job of Procrastinate, asks its context for, and what to do instead."""
 
 RESULT_ATTRIBUTES = {
     "get": "Write result.refresh() until result.is_finished, then result.return_value; batch() waits for several",
@@ -83,6 +96,18 @@ OPTIONS = {
 }
 """What decorators of other queues take, and what ``@task`` has for it."""
 
+OF_ONE_CALL = {
+    "countdown": "run_after=timedelta(…)",
+    "delay": "run_after=timedelta(…)",
+    "eta": "run_after=…",
+    "expires": "expires=…",
+    "priority": "priority=…",
+    "queue": "queue_name=…",
+    "queue_name": "queue_name=…",
+    "run_after": "run_after=…",
+}
+"""What people pass to ``enqueue`` with the arguments, and what ``using`` has for it."""
+
 
 def of_task(name: str, task: str) -> str | None:
     """Returns what to write instead of an attribute that tasks of other queues have; None: none has it.
@@ -92,6 +117,16 @@ def of_task(name: str, task: str) -> str | None:
     """
     instead = ATTRIBUTES.get(name)
     return instead and f"{task} is a task of django.tasks, which has no {name!r}. Write {instead.format(task=task)}."
+
+
+def of_context(name: str) -> str | None:
+    """Returns what to do instead of an attribute that contexts of other queues have; None: none has it.
+
+    >>> of_context("job_id")
+    "The context of a task has no 'job_id'. Write context.task_result.id."
+    """
+    instead = CONTEXT_ATTRIBUTES.get(name)
+    return instead and f"The context of a task has no {name!r}. {instead}."
 
 
 def of_result(name: str) -> str | None:
@@ -112,6 +147,16 @@ def of_batch(name: str) -> str | None:
     """
     instead = BATCH_ATTRIBUTES.get(name)
     return instead and f"A batch has no {name!r}. {instead}."
+
+
+def of_one_call(name: str, task: str) -> str | None:
+    """Returns how one call gets an option that is no argument of the task; None: it is no option.
+
+    >>> of_one_call("countdown", "send_receipt")
+    'Write send_receipt.using(run_after=timedelta(…)).enqueue(…).'
+    """
+    instead = OF_ONE_CALL.get(name)
+    return instead and f"Write {task}.using({instead}).enqueue(…)."
 
 
 def missing(owner: object, name: str, instead: str | None) -> AttributeError:

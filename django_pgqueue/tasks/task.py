@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass, field, fields, replace
+from functools import wraps
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from django.utils.module_loading import import_string
@@ -12,7 +14,7 @@ from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, Inval
 from django_pgqueue.tasks import after as dependencies, habits, retry, validation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
 
     from django_pgqueue.compat import AnyTaskResult
     from django_pgqueue.tasks.schedule import Recurrence
@@ -22,6 +24,18 @@ __all__ = ["PgQueueTask", "task"]
 # For type checkers: the parameters of enqueue, and the return type of the function.
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _only_known_options(using: Callable[P, R]) -> Callable[P, R]:
+    """Names the right option to people who come from another queue."""
+    known = set(signature(using).parameters) - {"self"}
+
+    @wraps(using)
+    def with_options(*args: P.args, **options: P.kwargs) -> R:
+        _validate_names("using()", known, options)
+        return using(*args, **options)
+
+    return with_options
 
 
 class Parent(Protocol):
@@ -139,6 +153,7 @@ class PgQueueTask(GenericTask[P, R]):
     def __deepcopy__(self, memo: dict[int, Any]) -> PgQueueTask[P, R]:
         return self
 
+    @_only_known_options
     def using(
         self,
         *,
@@ -264,9 +279,14 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
         )
         raise TypeError(message)
 
+    if not (function is None or callable(function)):
+        message = f'@task takes its options by name, such as @task(queue_name="mail"), and not {function!r}.'
+        raise TypeError(message)
+
     def declare(func: Any) -> Any:
         kind = _class_for(backend)
-        _validate_names(kind, options)
+        known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
+        _validate_names("@task", known, options)
         return kind(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
@@ -278,13 +298,12 @@ def _class_for(backend: str) -> Any:
     return PgQueueTask if wanted is Task else wanted
 
 
-def _validate_names(kind: type, options: dict[str, Any]) -> None:
-    """Raises TypeError for an option that the task class of the backend does not have."""
-    known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
+def _validate_names(what: str, known: Collection[str], options: Iterable[str]) -> None:
+    """Raises TypeError for an option that ``what`` does not have."""
     for name in options:
         if name not in known:
             instead = habits.option(name)
-            message = f"@task has no option {name!r}. " + (
+            message = f"{what} has no option {name!r}. " + (
                 f"Instead: {instead}." if instead is not None else f"The options are {', '.join(sorted(known))}."
             )
             raise TypeError(message)
