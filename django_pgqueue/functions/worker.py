@@ -160,13 +160,14 @@ def workers_deployed(connection: Connection) -> list[Deployed]:
         return [Deployed(*row) for row in cursor.fetchall()]
 
 
-# One statement, so that a database in which nothing happens runs one in each IDLE_POLL_SECONDS.
+# One statement, so that a database in which nothing happens runs one in each IDLE_POLL_SECONDS.  It reads the clock
+# last: what is due now is not due a millisecond later.
 REST = f"""
 update pgqueue_worker w
 set seen_at = pgqueue_clock(), silent_until = pgqueue_now() + %s::bigint,
     asleep_until = case when %s::boolean then pgqueue_now() + %s::bigint end
 where w.id = %s
-returning pgqueue_now(), least(
+returning least(
     pgqueue_message_next_at(%s::text[], %s::text[], true),
     pgqueue_message_attention_at(),
     (select min(s.next_at) from pgqueue_schedule s
@@ -174,18 +175,20 @@ returning pgqueue_now(), least(
     (select pgqueue_now() where {HAS_EDIT})),
     exists (select from pgqueue_worker o
             where o.tasks and o.id <> w.id and o.silent_until is null
-              and o.seen_at > pgqueue_clock() - interval '1 minute')
+              and o.seen_at > pgqueue_clock() - interval '1 minute'),
+    pgqueue_now()
 """  # noqa: S608 -- our own text
 
 
 class Outlook(NamedTuple):
     """The answer to a worker that wants to rest."""
 
-    now: int
     due_at: int | None
-    """When something will be due; None: nothing is known to come.  Both are epoch ms."""
+    """When something will be due; None: nothing is known to come."""
     others_are_awake: bool
     """Another living worker does not rest."""
+    now: int
+    """Like ``due_at`` in epoch ms."""
 
 
 def worker_rest(

@@ -15,6 +15,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_pgqueue import control, functions
+from django_pgqueue.functions import worker as worker_functions
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.workers import workers
@@ -367,6 +368,13 @@ class TestParkedMessages:
         wait_until(lambda: Attempt.objects.filter(message_id=message_id).exists(), "it has run")
         other.rollback()
         wait_until(lambda: rests(consumer), "it rests")
+
+    def test_a_slow_server_does_not_call_it_due_later(
+        self, consume: Consume, session: Session, other: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        slow = worker_functions.REST.replace("least(", "least((select null::bigint from pg_sleep(0.02)),", 1)
+        monkeypatch.setattr(worker_functions, "REST", slow)
+        self.test_a_message_parked_in_an_open_transaction_is_found(consume, session, other)
 
 
 PARK = """
