@@ -192,10 +192,17 @@ class TestOutside:
         finally:
             session.rows("drop table feature_child, feature_parent")
 
+    @pytest.mark.parametrize("leave", [False, True])
     def test_an_error_after_the_commit_is_logged_and_changes_nothing(
-        self, consume: Consume, effects: Effects, heard: list[tuple[str, list[str]]], caplog: pytest.LogCaptureFixture
+        self,
+        consume: Consume,
+        effects: Effects,
+        heard: list[tuple[str, list[str]]],
+        caplog: pytest.LogCaptureFixture,
+        leave: bool,
     ) -> None:
-        result = jobs.fail_after_the_commit.using(max_attempts=3).enqueue("x")
+        """SystemExit, too: libraries for command lines raise it."""
+        result = jobs.fail_after_the_commit.using(max_attempts=3).enqueue("x", leave=leave)
         consume()
         assert ended(result).return_value == "x"
         wait_until(lambda: heard, "the signal has come")

@@ -11,6 +11,7 @@ from django.db import DatabaseError, InterfaceError, InternalError, connections,
 
 from django_pgqueue import functions
 from django_pgqueue.backend import results
+from django_pgqueue.backend.signals import is_ctrl_c
 from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, is_conflict
 from django_pgqueue.exceptions import AttemptLost, TaskCancelled
 from django_pgqueue.worker.run.connect_first import connected
@@ -59,8 +60,8 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
             # A heartbeat would not find it from the commit on, while on_commit() callbacks run, and take it for lost.
             is_completed = execution.message.kept = True
         is_done = True
-    except Exception:
-        is_done = is_completed and _is_committed(execution)
+    except BaseException as exception:
+        is_done = is_completed and not is_ctrl_c(exception) and _is_committed(execution)
         if not is_done:
             raise
         logger.exception("An on_commit() callback of message id=%s failed; the message is done.", execution.message.id)

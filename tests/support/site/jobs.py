@@ -260,9 +260,9 @@ def break_a_deferred_constraint() -> None:
 
 
 @task(atomic=True)
-def fail_after_the_commit(word: str) -> str:
+def fail_after_the_commit(word: str, *, leave: bool = False) -> str:
     def complain() -> None:
-        raise OSError("the mail server is away")
+        raise (SystemExit if leave else OSError)("the mail server is away")
 
     write_effect(word)
     transaction.on_commit(complain)
