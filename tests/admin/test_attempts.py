@@ -2,19 +2,24 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 from django.db import connection
+from django.test import Client
 
 from django_pgqueue import functions
 from django_pgqueue.admin.attempt.admin import HistoryChangeList
 from django_pgqueue.models import Attempt, Message
+from tests.support.address import conninfo
+from tests.support.admin_page import Visitor
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from django_pgqueue.testing import Clock
-    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -299,6 +304,40 @@ class TestEnqueueAgain:
                 f"the queue still has the message, or it has a later attempt ({attempt})."
             )
         ]
+        assert Message.objects.count() == 1
+
+    def test_a_form_that_is_sent_twice_enqueues_once(self, root: Visitor, clock: Clock) -> None:
+        first, second = attempt_of(ended(clock=clock)), attempt_of(ended(clock=clock))
+        for url in (ATTEMPTS, f"{ATTEMPTS}{first}/change/"):
+            sent = {"seen": root.open(url).root.all("input", name="seen")[-1].attributes["value"]}
+            before = Message.objects.count()
+            root.act(ATTEMPTS, "enqueue_again", [first], **sent)
+            [again, other] = root.act(ATTEMPTS, "enqueue_again", [first, second], **sent).said
+            assert again.startswith("1 message enqueued again")
+            assert f"since the page was shown, you have acted on {first}" in other
+            assert Message.objects.count() == before + 2
+
+    @pytest.mark.django_db(transaction=True)
+    def test_two_requests_of_a_double_click_at_a_time_enqueue_once(self, root: Visitor, clock: Clock) -> None:
+        attempt = attempt_of(ended(clock=clock))
+        sent = {"seen": root.open(ATTEMPTS).root.one("input", name="seen").attributes["value"]}
+
+        def click() -> list[str]:
+            try:
+                client = Client()
+                client.cookies = root.client.cookies.copy()  # type: ignore[assignment]
+                return Visitor(client).act(ATTEMPTS, "enqueue_again", [attempt], **sent).said
+            finally:
+                connection.close()
+
+        waiting = "select count(distinct pid) from pg_locks where not granted"
+        with ThreadPoolExecutor(2) as pool, psycopg.connect(conninfo()) as other:
+            other.execute("lock table django_admin_log in exclusive mode")
+            answers = [pool.submit(click) for _ in range(2)]
+            wait_until(lambda: other.execute(waiting).fetchone() == (2,), "both wait")
+            other.rollback()
+            said = sorted(one.result() for one in answers)
+        assert any("since the page was shown, you have acted on" in text for texts in said for text in texts)
         assert Message.objects.count() == 1
 
     def test_all_rows_of_a_filter_can_be_selected(self, root: Visitor, clock: Clock) -> None:

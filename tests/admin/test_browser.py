@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import django
 import pytest
 from django.conf import settings
+from django.contrib import admin
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
@@ -611,6 +612,26 @@ def test_a_double_click_enqueues_once(page: browser.Page, chromium: webdriver.Ch
     page.press("Enqueue again")
     page.shows("1 message enqueued again")
     assert Message.objects.count() == 2, "twice on purpose"
+
+
+def test_an_action_whose_answer_is_a_file_can_be_chosen_again(page: browser.Page) -> None:
+    send()
+    asked: list[object] = []
+
+    def save(model_admin: object, request: HttpRequest, queryset: object) -> HttpResponse:
+        asked.append(queryset)
+        return HttpResponse("a file", headers={"Content-Disposition": "attachment; filename=a.txt"})
+
+    admin.site.add_action(save, "save")
+    try:
+        page.open(MESSAGES)
+        page.find(".action-select").click()
+        page.find("select[name=action] option[value=save]").click()
+        button = page.find("button[name=index]")
+        wait_until(lambda: (button.click(), len(asked) > 1)[1], "the second file")  # type: ignore[func-returns-value]
+    finally:
+        admin.site.disable_action("save")
+        del admin.site._global_actions["save"]
 
 
 def test_a_double_click_decides_once(page: browser.Page, chromium: webdriver.Chrome) -> None:

@@ -219,6 +219,13 @@ def test_the_history_shows_the_steps_and_runs_a_message_again_from_one(root: Vis
     assert told.redirect_chain[-1][0] == f"{MESSAGES}{message.pk}/change/"
     assert f"Message {message.pk} runs message {pk} again from charge." in told.content.decode()
     assert list(Step.objects.filter(message_id=message.pk).values_list("name", flat=True)) == ["reserve <i>"]
+    sent = {
+        field.attributes["name"]: field.attributes["value"] for field in root.open(page).root.all("input", name="seen")
+    }
+    for expected in ("runs message", "Not done once more"):
+        again = root.client.post(button.attributes["formaction"], {**sent, "step": "charge"}, follow=True)
+        assert expected in again.content.decode()
+    assert Message.objects.count() == 2
     text = root.client.post(button.attributes["formaction"], {"step": "another"}, follow=True).content.decode()
     assert f"message {pk} has no step another. Choose one" in text
 

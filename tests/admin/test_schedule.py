@@ -298,6 +298,15 @@ def test_pause_resume_and_run_now(root: Visitor, code: Callable[[Any], None], no
     assert list(Schedule.objects.order_by("name").values("name", "next_at", "paused_at")) == list(before)
 
 
+def test_a_form_that_is_sent_twice_runs_a_schedule_once(root: Visitor, noon: Clock) -> None:
+    by_hand("daily")
+    seen = root.open(SCHEDULES).root.one("input", name="seen").attributes["value"]
+    assert root.act(SCHEDULES, "run_now", ["daily"], seen=seen).said[0].startswith("Enqueued 1 message")
+    [said] = root.act(SCHEDULES, "run_now", ["daily"], seen=seen).said
+    assert "you have acted on daily" in said
+    assert Message.objects.count() == 1
+
+
 def test_run_now_names_the_message_that_holds_the_key_where_the_task_refuses_a_second_one(
     root: Visitor, code: Callable[..., None], noon: Clock
 ) -> None:

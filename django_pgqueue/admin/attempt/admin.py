@@ -266,6 +266,7 @@ class AttemptAdmin(ReadOnlyAdmin):
     search_fields = ("id", "message_id", "task")
     search_help_text = gettext_lazy("The id of a message or of an attempt, or a part of a task's name.")
     actions = ("enqueue_again",)
+    enqueues = True
     change_form_template = "admin/django_pgqueue/message/change_form.html"
 
     def get_urls(self) -> list[Any]:
@@ -345,6 +346,7 @@ class AttemptAdmin(ReadOnlyAdmin):
             "buttons": [{"action": "enqueue_again", "words": gettext("Enqueue again")}] if ended else [],
             "checkbox": ACTION_CHECKBOX_NAME,
             "list_url": self.list_url(),
+            "seen": audit_log.newest() if ended else None,
         }
         return super().render_change_form(request, context, *args, **kwargs)
 
@@ -357,7 +359,9 @@ class AttemptAdmin(ReadOnlyAdmin):
         selected = actions.chosen(self, request, queryset)
         there = self.get_queryset(request)
         ended = there.filter(pk__in=selected.ids, final=True, content__isnull=False)
-        ids = sorted(ended.values_list("pk", flat=True))
+        done_before = actions.done_since_shown(request, Attempt)
+        final = sorted(ended.values_list("pk", flat=True))
+        ids = [pk for pk in final if str(pk) not in done_before]
         try:
             with transaction.atomic(using=alias()):
                 made = [
@@ -373,7 +377,10 @@ class AttemptAdmin(ReadOnlyAdmin):
         if made:
             self.message_user(request, said_of_new(made), messages.SUCCESS)
             audit_log.written(request, Attempt, ids, gettext("Enqueued again."))
-        self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(ids)))
+        if len(ids) < len(final):
+            again = actions.listed([pk for pk in final if str(pk) in done_before])
+            self.message_user(request, actions.not_twice(again), messages.WARNING)
+        self._tell_passed(request, sorted({*selected.ids, *selected.gone} - set(final)))
         if len(selected.ids) >= actions.MOST:
             self.message_user(request, actions.only_first(), messages.WARNING)
         return self.back(request)
@@ -387,18 +394,17 @@ class AttemptAdmin(ReadOnlyAdmin):
         if not (self.has_run_permission(request) and self.has_view_permission(request)):
             raise PermissionDenied
         step = request.POST.get("step", "")
+        ended = self.get_queryset(request).filter(message_id=message_id, final=True).order_by("-pk")
+        last = list(ended.values_list("pk", flat=True)[:1])
+        if {*map(str, last)} & actions.done_since_shown(request, Attempt):
+            self.message_user(request, actions.not_twice(actions.listed(last)), messages.WARNING)
+            return HttpResponseRedirect(url("attempt_changelist", message_id=message_id))
         try:
             new = control.run_from_step(message_id, step, database=alias())
         except InvalidStep as error:
             self.message_user(request, str(error), messages.ERROR)
             return HttpResponseRedirect(url("attempt_changelist", message_id=message_id))
-        last = self.get_queryset(request).filter(message_id=message_id, final=True).order_by("-pk")
-        audit_log.written(
-            request,
-            Attempt,
-            last.values_list("pk", flat=True)[:1],
-            gettext("Run again from the step {step}.").format(step=step),
-        )
+        audit_log.written(request, Attempt, last, gettext("Run again from the step {step}.").format(step=step))
         words = gettext("Message {new} runs message {old} again from {step}.")
         self.message_user(request, words.format(new=new, old=message_id, step=step), messages.SUCCESS)
         is_shown = may_see(request.user, "message")

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.db import connections
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.contenttypes.models import ContentType
+from django.db import connections, router
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import functions
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from django.contrib.admin import ModelAdmin
-    from django.db.models import QuerySet
+    from django.db.models import Model, QuerySet
     from django.http import HttpRequest
     from django.utils.functional import Promise
 
@@ -64,6 +67,30 @@ def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySe
     there = model_admin.get_queryset(request).filter(pk__in=selected).values_list("pk", flat=True)
     ids = list(there)
     return Chosen(ids, sorted(set(selected) - set(ids)))
+
+
+def done_since_shown(request: HttpRequest, model: type[Model]) -> set[str]:
+    """Returns the keys of the rows that the user has acted on since the page was shown whose form this is.
+
+    A double click sends a form twice where no script holds it up.  The second request waits here for the first one.
+    """
+    seen = request.POST.get("seen", "")
+    if not is_id(seen):
+        return set()
+    user: Any = request.user
+    using = router.db_for_write(LogEntry)
+    if connections[using].in_atomic_block:
+        get_user_model()._base_manager.using(using).select_for_update().filter(pk=user.pk).first()  # noqa: SLF001
+    kind = ContentType.objects.get_for_model(model)
+    since = LogEntry.objects.using(using).filter(user_id=user.pk, content_type_id=kind.pk, pk__gt=int(seen))
+    return {str(key) for key in since.values_list("object_id", flat=True)}
+
+
+def not_twice(rows: str) -> str:
+    text = gettext(
+        "Not done once more: since the page was shown, you have acted on {rows}. Do it again if you mean it."
+    )
+    return text.format(rows=rows)
 
 
 class Outcome:

@@ -26,6 +26,11 @@ def name_of_user(request: HttpRequest) -> str:
     return str(user.get_username())
 
 
+def newest() -> int:
+    """Returns the newest entry of the log; 0: it has none."""
+    return LogEntry.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
 def written(request: HttpRequest, model: type[Model], keys: Iterable[object], text: str) -> None:
     """Writes an entry for each row: "History" on the row's page shows it."""
     where = "" if alias() == default_database() else " " + gettext("(In the database {name}.)").format(name=alias())

@@ -16,7 +16,7 @@ from django.template.response import SimpleTemplateResponse
 from django.utils.translation import gettext, gettext_lazy
 from psycopg.errors import DeadlockDetected, SerializationFailure
 
-from django_pgqueue.admin.parts import chosen_columns, database, direction, download, live, refusal, sidebar
+from django_pgqueue.admin.parts import audit_log, chosen_columns, database, direction, download, live, refusal, sidebar
 from django_pgqueue.admin.parts.change_list import WITHOUT_ROWS, CappedChangeList
 from django_pgqueue.admin.parts.database import alias
 from django_pgqueue.admin.parts.paginator import CappedPaginator
@@ -46,6 +46,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Whether its pages show times, and so the time zone."""
     lists_rows: ClassVar[bool] = True
     """Whether its list has rows: it refreshes them while it is open, and offers them as a file."""
+    enqueues: ClassVar[bool] = False
+    """Whether its actions enqueue messages: a form that is sent twice is to do so once (``done_since_shown``)."""
     is_live_page: ClassVar[bool] = False
     """Whether the open page of a row refreshes the fields that nobody can edit."""
     gone: ClassVar[Any] = gettext_lazy("gone")
@@ -72,8 +74,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         def answer() -> HttpResponse:
             if kind is not None:
                 return download.response(self, request, kind)
-            choices = {"databases": database.choices(request.path)}
-            return super(ReadOnlyAdmin, self).changelist_view(request, {**choices, **(extra_context or {})})
+            own = {"databases": database.choices(request.path), "seen": audit_log.newest() if self.enqueues else None}
+            return super(ReadOnlyAdmin, self).changelist_view(request, {**own, **(extra_context or {})})
 
         if self.default_columns and chosen_columns.asked(request):
             return chosen_columns.response(self, request)

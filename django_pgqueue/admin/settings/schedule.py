@@ -201,6 +201,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
     search_fields = ("name", "task")
     search_help_text = gettext_lazy("A part of the name, or of the task's name.")
     actions = ("pause", "resume", "run_now")
+    enqueues = True
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         shown = self.shown(request)
@@ -295,7 +296,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
     def run_now(self, request: HttpRequest, queryset: QuerySet[Schedule]) -> None:
         """Enqueues an extra job; the slots do not change."""
         made: list[int] = []
-        for name in self._chosen(request, queryset):
+        chosen, done_before = self._chosen(request, queryset), actions.done_since_shown(request, Schedule)
+        for name in (name for name in chosen if name not in done_before):
             try:
                 made.append(control.run_schedule(name, database=alias()))
             except (InvalidSchedule, DuplicateMessage) as error:
@@ -304,6 +306,8 @@ class ScheduleAdmin(ReadOnlyAdmin):
                 )
             else:
                 audit_log.written(request, Schedule, [name], gettext("Run now: message {id}.").format(id=made[-1]))
+        if again := [name for name in chosen if name in done_before]:
+            self.message_user(request, actions.not_twice(actions.first_names(again)), messages.WARNING)
         links = format_html_join(", ", "{}", ((link("message_change", str(pk), pk),) for pk in made))
         if made:
             self.message_user(
