@@ -27,7 +27,7 @@ from example_project.development.embedded_postgres.postmaster import Postmaster,
 READY = "ready"
 LOOK_SECONDS = 0.1
 LINGER_SECONDS = 1.0  # a command line of several short programs needs one server, not several
-RESTARTS, RESTARTS_SECONDS = 5, 60.0
+RESTARTS, RESTARTS_SECONDS = 5, 300.0  # a restart takes a busy machine half a minute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

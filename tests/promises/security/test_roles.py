@@ -503,9 +503,9 @@ def test_a_reader_feeds_the_autoscaler_and_a_consumer_rests(guarded: Guarded) ->
             asleep_ms=9000,
         )
         assert said is not None
-        assert said[1] is not None
+        assert said.due_at is not None
         functions.transactions_are_over(consumer.connection, functions.open_transactions(consumer.connection))
-        producer.create(task="t", dequeue_at=said[0] + 1000)
+        producer.create(task="t", dequeue_at=said.now + 1000)
         for table in ("message", "worker"):
             with guarded.session() as owner:
                 owner.rows(f"delete from pgqueue_{table}")
