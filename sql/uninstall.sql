@@ -1,5 +1,6 @@
 -- Removes the queue, with everything in it.  All or nothing.
 begin;
+set local client_min_messages = warning;  -- not a notice for each that is not there
 
 -- What only earlier releases have.
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);
