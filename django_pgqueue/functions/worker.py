@@ -239,12 +239,12 @@ def open_transactions(connection: Connection) -> OpenTransactions:
 
 
 # The second part is for REPEATABLE READ, where a transaction may have read the workers before it had an id.  The
-# sessions of other roles are not visible here.
+# sessions of other roles are not visible here.  With track_activities off nobody knows when a transaction began.
 ARE_OVER = """
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= %s::bigint and not exists (
     select from pg_stat_activity a
     where a.datname = current_database() and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
-      and a.backend_xmin is not null and a.xact_start < %s::timestamptz)
+      and a.backend_xmin is not null and (a.xact_start < %s::timestamptz or a.xact_start is null))
 """
 
 

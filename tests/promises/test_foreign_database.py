@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import io
 import json
@@ -16,8 +17,11 @@ from django.db import connection
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import control
+from django_pgqueue.backend.bulk import enqueue_many
 from django_pgqueue.control import Filter
+from django_pgqueue.durable import emit
 from django_pgqueue.models import Attempt, Message, Schedule
+from django_pgqueue.queue import Queue
 from django_pgqueue.tasks import task
 from tests.support.address import conninfo
 from tests.support.databases import FOREIGN_SETTINGS, empty_database
@@ -38,7 +42,7 @@ __all__ = ["consume", "diary", "effects", "environment", "rows", "session", "sta
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
-SETTINGS = {
+TEXTS = {
     **FOREIGN_SETTINGS,
     "default_transaction_deferrable": "on",
     "default_transaction_isolation": "repeatable read",
@@ -49,6 +53,40 @@ SETTINGS = {
     "temp_file_limit": "0",
     "work_mem": "1MB",
 }
+PLANS = {
+    "backslash_quote": "off",
+    "client_encoding": "LATIN1",
+    "client_min_messages": "debug1",
+    "constraint_exclusion": "on",
+    "cursor_tuple_fraction": "1",
+    "debug_parallel_query": "on",
+    "default_transaction_isolation": "serializable",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_nestloop": "off",
+    "enable_partition_pruning": "off",
+    "enable_sort": "off",
+    "force_parallel_mode": "on",  # its name before PostgreSQL 16
+    "from_collapse_limit": "1",
+    "geqo_threshold": "2",
+    "jit_above_cost": "0",
+    "join_collapse_limit": "1",
+    "lock_timeout": "5s",
+    "min_parallel_index_scan_size": "0",
+    "min_parallel_table_scan_size": "0",
+    "parallel_setup_cost": "0",
+    "parallel_tuple_cost": "0",
+    "plan_cache_mode": "force_generic_plan",
+    "plpgsql.variable_conflict": "use_column",
+    "restrict_nonsystem_relation_kind": "view, foreign-table",
+    "row_security": "off",
+    "stats_fetch_consistency": "snapshot",
+    "track_activities": "off",
+    "work_mem": "64kB",
+    "xmloption": "document",
+}
+SETTINGS = {"LATIN1": TEXTS, "SQL_ASCII": TEXTS, "UTF8": PLANS}
+"""Of a database in each encoding."""
 RARE = "\N{SNOWMAN}"
 """A character that LATIN1 does not have."""
 
@@ -60,7 +98,9 @@ def foreign(session: Session, encoding: str) -> Iterator[None]:
     own = known["NAME"]
     with empty_database(conninfo(), "foreign", encoding=encoding) as address:
         name = conninfo_to_dict(address)["dbname"]
-        for setting, value in SETTINGS.items():
+        for setting, value in SETTINGS[encoding].items():
+            if "." not in setting and session.value("select current_setting(%s, true) is null", setting):
+                continue  # of another release of PostgreSQL
             values = ", ".join(f"'{one}'" for one in value.split(", "))
             session.rows(f"alter database {name} set {setting} = {values}")
         connection.close()
@@ -88,6 +128,17 @@ def stumble(context: TaskContext[Any, Any], word: str) -> str:
     return word
 
 
+@task
+async def greet_async(name: str) -> str:
+    await asyncio.sleep(0)
+    return f"Hello, {name}"
+
+
+@task(channel=lambda name: f"greet-{name}")
+def greet_in_turn(name: str) -> str:
+    return f"Servus, {name}"
+
+
 @task(atomic=True)
 def found_group(name: str) -> None:
     Group.objects.create(name=name)
@@ -99,13 +150,15 @@ def answer_with_a_rare_character() -> str:
 
 
 @task(durable=True)
-def walk(context: DurableContext) -> list[str]:
-    return [str(context.step(name, greet.func, name)) for name in ("Zoë", "Ian")]
+def walk(context: DurableContext) -> list[Any]:
+    steps = [context.step(name, greet.func, name) for name in ("Zoë", "Ian")]
+    child = context.call(greet_in_turn, "Zoë")
+    return [*steps, child, context.wait_for_event("arrived", timeout=dt.timedelta(hours=1))]
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1"])
+@pytest.mark.parametrize("encoding", ["LATIN1", "UTF8"])
 def test_a_queue_in_a_database_of_somebody_else_does_its_work(
-    foreign: None, consume: Consume, caplog: pytest.LogCaptureFixture
+    foreign: None, consume: Consume, caplog: pytest.LogCaptureFixture, encoding: str
 ) -> None:
     caplog.set_level(logging.WARNING, "django_pgqueue.worker")
     later = [greet.using(run_after=dt.timedelta(days=1)).enqueue(f"{n}") for n in range(3)]
@@ -123,11 +176,25 @@ def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     assert stumbled.errors[0].exception_class_path == "builtins.ValueError"
     ended(founded)
     assert Group.objects.get().name == "é"
-    assert ended(walked).return_value == ["Grüß Gott, Zoë", "Grüß Gott, Ian"]
+    emit("arrived", {"who": "é"})
+    assert ended(walked).return_value == ["Grüß Gott, Zoë", "Grüß Gott, Ian", "Servus, Zoë", {"who": "é"}]
     ended(rare)
-    assert statuses(rare) == ["failed"]
-    assert "cannot store the end" in str(Attempt.objects.get(message_id=int(rare.id)).error_message)
+    if encoding == "UTF8":
+        assert rare.return_value == RARE
+    else:
+        assert statuses(rare) == ["failed"]
+        assert "cannot store the end" in str(Attempt.objects.get(message_id=int(rare.id)).error_message)
+    in_turn = [greet_in_turn.enqueue("é") for _ in range(3)]
+    after = greet_async.using(after=in_turn).enqueue("é")
+    assert ended(after).return_value == "Hello, é"
+    assert enqueue_many(greet_async, [(f"{n}",) for n in range(20)]) == 20
+    wait_until(lambda: Attempt.objects.filter(task=greet_async.module_path).count() == 21, "all of them have run")
     wait_until(lambda: Attempt.objects.filter(task=greet.module_path).count() == 2, "the schedule has run")
+    Queue("warehouse").send({"item": "é"})
+    [message] = Queue("warehouse").receive_many(2)
+    assert message.content == {"item": "é"}
+    if SETTINGS[encoding].get("array_nulls") != "off":  # with it off, a list with a null is refused
+        message.complete()
     edit = control.edit("cancel", Filter(task_contains="GREET", argument=1))
     wait_until(lambda: control.edit_state(edit).finished_at, "the edit is done")
     assert control.edit_state(edit).done == 1

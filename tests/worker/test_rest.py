@@ -199,10 +199,13 @@ class TestWhenItRests:
         wait_until(lambda: rests(consumer), "it rests")
         assert not Message.objects.exists(), "it has found the message before"
 
+    @pytest.mark.parametrize("track_activities", ["on", "off"])
     def test_not_before_a_transaction_with_an_old_snapshot_has_ended(
-        self, consume: Consume, other: psycopg.Connection
+        self, consume: Consume, other: psycopg.Connection, track_activities: str
     ) -> None:
         """With REPEATABLE READ it may still read the workers as they were, and has no id yet."""
+        other.execute("select set_config('track_activities', %s, false)", (track_activities,))
+        other.commit()
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         other.execute("select id from pgqueue_worker").fetchall()
         consumer = consume(idle_poll_seconds=LONG)

@@ -174,6 +174,8 @@ def _copy(patient: Subject) -> dict[str, dict[Any, str]]:
     with connections[patient.using].cursor() as cursor:
         cursor.execute(f"create schema {COPY}")
         cursor.execute(f"set local search_path = {COPY}")
+        # A role may have one in which it may make nothing, or the database's own, which partitioned tables refuse.
+        cursor.execute("set local default_tablespace = ''")
         for name in sql_files.install_order():
             cursor.execute(sql_files.current(name))
     found = {name: _described(patient, query, COPY) for name, query in QUERIES.items()}

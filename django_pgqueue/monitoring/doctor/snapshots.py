@@ -49,7 +49,8 @@ STANDBY_FEEDBACK = Kind(
 LIMITED_SIGHT = Kind(
     "limited-sight",
     Severity.INFO,
-    "The doctor cannot see the transactions and queries of other users: grant its role the right to read statistics.",
+    "The doctor cannot see the transactions and queries of other users, or how old they are. Grant its role the right "
+    "to read statistics, and leave track_activities on.",
 )
 
 SESSIONS = f"""
@@ -160,6 +161,13 @@ def sight(patient: Subject) -> Iterator[Finding]:
     if not sees:
         yield LIMITED_SIGHT.found(
             f"The user {user} is not a member of pg_read_all_stats.", f"grant pg_read_all_stats to {user};", user=user
+        )
+    # Sessions may differ.  What most of them begin with tells that the doctor finds no long transaction of theirs.
+    if patient.value("select reset_val from pg_settings where name = 'track_activities'") == "off":
+        yield LIMITED_SIGHT.found(
+            "track_activities is off: the server does not note when a transaction began.",
+            "alter system set track_activities = on; select pg_reload_conf();  -- see also: alter role, alter database",
+            setting="track_activities",
         )
 
 

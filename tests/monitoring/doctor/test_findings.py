@@ -936,6 +936,23 @@ def test_settings_of_the_database(
     assert setting in find.only(kind, server.settings).found
 
 
+def test_a_server_that_does_not_note_what_sessions_do_limits_the_sight(
+    find: Find, beginning_with: Callable[[str, str], None]
+) -> None:
+    beginning_with("track_activities", "on")
+    assert find("limited-sight", snapshots.sight) == []
+    beginning_with("track_activities", "off")
+    assert "track_activities is off" in find.only("limited-sight", snapshots.sight).found
+
+
+def test_the_tablespace_of_a_role_is_none_of_what_is_compared(
+    find: Find, beginning_with: Callable[[str, str], None]
+) -> None:
+    """PostgreSQL makes no partitioned table in the database's own one if that is named."""
+    beginning_with("default_tablespace", "pg_default")
+    assert find("changed-table", installation.parts) == []
+
+
 def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(host, "FILLING", 0.0)
     monkeypatch.setattr(disks, "NEARLY_FULL", 2.0)
