@@ -1,6 +1,6 @@
-"""Converts rows of a DataFrame to rows of the staging table, and checks each of them.
+"""Checks the rows of a DataFrame, and turns them into lines of COPY for the staging table.
 
-Values that most rows share (tasks, queues) are checked once.  JSON is checked row by row, for values that PostgreSQL
+Arrow checks a column at a time.  Python parses only JSON that is nested or has escapes, for values that PostgreSQL
 would refuse, or would return changed: a refused row would break the statement, and the error would not show which one.
 """
 
@@ -11,7 +11,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from django_pgqueue.spark.messages import NAMES, DeclaredTask
+from django_pgqueue.spark.staging import STAGED
 from django_pgqueue.spark.tasks import EVERY
 from django_pgqueue.values.limits import (
     CONTROL_CHARACTER,
@@ -22,14 +26,27 @@ from django_pgqueue.values.limits import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    import pyarrow as pa
+    from django_pgqueue.spark.staging import Lines
 
-CHUNK = 1_000_000
-LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
+MAX_BYTES = 64 * 2**20
+"""Larger batches are halved: a column of text has room for 2 GB."""
 RAW = DeclaredTask(max_attempts=5)
-STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", "unique_key", "content", "headers")
+SETTINGS = {"queue": pa.string(), "priority": pa.int64(), "max_attempts": pa.int64()}
+NULL = "\\N"
+ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
+LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
+STRING = r'"[^"\\\x00-\x1f]*"'
+SCALAR = rf"(?:{STRING}|-?(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,17}})?|true|false|null)"
+LIST = rf"\[ *(?:{SCALAR}(?: *, *{SCALAR})*)? *\]"
+OBJECT = rf"\{{ *(?:{STRING} *: *{SCALAR}(?: *, *{STRING} *: *{SCALAR})*)? *\}}"
+PLAIN: dict[type | None, str] = {
+    list: rf"\A{LIST}\z",
+    dict: rf"\A{OBJECT}\z",
+    None: rf"\A(?:{LIST}|{OBJECT}|{SCALAR})\z",
+}
+"""JSON without nesting and escapes: PostgreSQL certainly accepts it, so it need not be parsed here."""
 
 
 class Unfit(ValueError):
@@ -58,142 +75,164 @@ class Intake:
     max_content_bytes: int
     rejected: list[Rejected] = field(default_factory=list)
     seen: int = 0
-    known: dict[tuple[str, Any], str | None] = field(default_factory=dict)
 
-    def staged(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-        """Yields the values of ``STAGED`` for each fit row, and puts the others into ``rejected``."""
-        columns = {name: milliseconds(batch.column(name)).to_pylist() for name in batch.schema.names}
-        names = list(columns)
-        for values in zip(*columns.values(), strict=True):
-            given = dict(zip(names, values, strict=True))
-            try:
-                yield self._row(given)
-            except Unfit as unfit:
-                self.rejected.append(Rejected(row=self.seen, reason=str(unfit), values=given))
-            self.seen += 1
+    def lines(self, batch: pa.RecordBatch, prefix: str) -> Iterator[Lines]:
+        """Yields the fit rows as lines of COPY that begin with ``prefix``, and puts the others into ``rejected``."""
+        if batch.nbytes > MAX_BYTES and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self.lines(batch.slice(0, half), prefix)
+            yield from self.lines(batch.slice(half), prefix)
+            return
+        rows = Rows(batch, self.tasks, self.max_content_bytes)
+        staged = rows.staged()
+        for number, reason in sorted(rows.unfit.items()):
+            values = {name: column[number].as_py() for name, column in rows.columns.items()}
+            self.rejected.append(Rejected(row=self.seen + number, reason=reason, values=values))
+        self.seen += batch.num_rows
+        if fit := batch.num_rows - len(rows.unfit):
+            words = pc.binary_join_element_wise(*map(_word, staged), "\t")
+            yield fit, _bytes(pc.binary_join_element_wise(prefix, words, "\n", ""))
 
-    def _row(self, given: dict[str, Any]) -> tuple[Any, ...]:
-        get = given.get
-        task = get("task")
-        says = RAW if task is None else self._declared(task)
+
+class Rows:
+    """The rows of one batch."""
+
+    def __init__(self, batch: pa.RecordBatch, tasks: Mapping[str, DeclaredTask], max_content_bytes: int) -> None:
+        self.columns = {name: _simple(batch.column(name)) for name in batch.schema.names}
+        self.number = batch.num_rows
+        self.tasks = tasks
+        self.max_content_bytes = max_content_bytes
+        self.unfit: dict[int, str] = {}
+        """The first reason of each row that cannot become a message."""
+
+    def staged(self) -> list[pa.Array | None]:
+        """Returns the columns of ``STAGED`` for the fit rows; None: the column has no values."""
+        declared = self._declared()
         for name in NAMES:
-            if (value := get(name)) is not None:
-                self._check_name(name, value)
-        priority, queue, attempts = get("priority"), get("queue"), get("max_attempts")
-        if priority is None:
-            priority = says.priority
-        elif not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-            raise Unfit(f"priority is {priority}, and goes from {MIN_PRIORITY} to {MAX_PRIORITY}")
-        if attempts is None:
-            attempts = says.max_attempts
-        elif not 1 <= attempts <= MAX_MAX_ATTEMPTS:
-            raise Unfit(f"max_attempts is {attempts}, and goes from 1 to {MAX_MAX_ATTEMPTS:,}")
-        return (
-            get("dequeue_at"),
-            attempts,
-            priority,
-            says.queue if queue is None else queue,
-            get("channel"),
-            task,
-            get("unique_key"),
-            self._content(given, task),
-            None if (headers := get("headers")) is None else self._json("headers", headers, dict),
-        )
+            self._check_name(name)
+        self._check_number("priority", MIN_PRIORITY, MAX_PRIORITY)
+        self._check_number("max_attempts", 1, MAX_MAX_ATTEMPTS)
+        found = {**self.columns, "content": self._content(), "headers": self._json("headers", dict)}
+        for name, values in declared.items():
+            found[name] = pc.coalesce(found[name].cast(values.type), values) if name in found else values
+        columns = [found.get(name) for name in STAGED]
+        if not self.unfit:
+            return columns
+        fit = pa.array([row not in self.unfit for row in range(self.number)])
+        return [None if column is None else column.filter(fit) for column in columns]
 
-    def _declared(self, task: str) -> DeclaredTask:
-        found = self.tasks.get(task)
-        if found is not None:
-            return found
-        if EVERY not in self.tasks:
-            allowed = ", ".join(sorted(self.tasks))
-            raise Unfit(f"task {task!r} is not in the option tasks: {allowed}")
-        self._check_name("task", task)
-        return self.tasks[EVERY]
+    def _declared(self) -> dict[str, pa.Array]:
+        """Returns the settings of the rows' tasks, and checks the tasks."""
+        task = self.columns.get("task", pa.nulls(self.number, pa.string()))
+        coded = task.dictionary_encode()
+        settings = []
+        for name in coded.dictionary.to_pylist():
+            found = self.tasks.get(name, self.tasks.get(EVERY))
+            if found is None:
+                allowed = ", ".join(sorted(self.tasks))
+                self._refuse(pc.equal(task, name), f"task {name!r} is not in the option tasks: {allowed}")
+            settings.append(found or RAW)
+        self._check_name("task")
+        codes = coded.indices.fill_null(len(settings))
+        settings.append(RAW)
+        return {
+            name: pa.array([getattr(one, name) for one in settings], kind).take(codes)
+            for name, kind in SETTINGS.items()
+        }
 
-    def _check_name(self, name: str, value: str) -> None:
-        key = (name, value)
-        if key not in self.known:
-            if len(self.known) > 100_000:  # unique keys are all different
-                self.known.clear()
-            fit = 0 < len(value.encode(errors="replace")) <= MAX_NAME_BYTES and not re.search(CONTROL_CHARACTER, value)
-            self.known[key] = (
-                None if fit else f"{name} is text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters"
-            )
-        if (reason := self.known[key]) is not None:
-            raise Unfit(reason)
+    def _check_name(self, name: str) -> None:
+        if (column := self.columns.get(name)) is not None:
+            size = pc.binary_length(column)
+            wrong = pc.or_(pc.equal(size, 0), pc.greater(size, MAX_NAME_BYTES))
+            wrong = pc.or_(wrong, pc.match_substring_regex(column, CONTROL_CHARACTER))
+            self._refuse(wrong, f"{name} is text of 1 to {MAX_NAME_BYTES} bytes in UTF-8, without control characters")
 
-    def _content(self, given: dict[str, Any], task: str | None) -> str:
-        content = given.get("content")
-        if task is None:
-            if content is None:
-                raise Unfit("the row has neither task nor content")
-            return self._json("content", content, None)
-        if content is not None:
-            return self._content_of_task(content)
-        args, kwargs = given.get("args"), given.get("kwargs")
-        args = "[]" if args is None else self._json("args", args, list)
-        kwargs = "{}" if kwargs is None else self._json("kwargs", kwargs, dict)
-        content = f'{{"args":{args},"kwargs":{kwargs}}}'
+    def _check_number(self, name: str, least: int, most: int) -> None:
+        if (column := self.columns.get(name)) is not None:
+            for row in _where(pc.or_(pc.less(column, least), pc.greater(column, most))):
+                self.unfit.setdefault(row, f"{name} is {column[row]}, and goes from {least} to {most:,}")
+
+    def _content(self) -> pa.Array:
+        content, task = self._json("content", None), self.columns.get("task")
+        if content is None:
+            content = pa.nulls(self.number, pa.string())
+        if task is not None:
+            called = pc.if_else(task.is_valid(), self._call(), pa.scalar(None, pa.string()))
+            content = pc.coalesce(self._completed(content, task), called)
+        self._refuse(content.is_null(), "the row has neither task nor content")
+        return content
+
+    def _call(self) -> pa.Array:
+        """Returns the content that args and kwargs make."""
+        args, kwargs = self._json("args", list), self._json("kwargs", dict)
+        args = pa.repeat("[]", self.number) if args is None else args.fill_null("[]")
+        kwargs = "{}" if kwargs is None else kwargs.fill_null("{}")
+        content = pc.binary_join_element_wise('{"args":', args, ',"kwargs":', kwargs, "}", "")
         self._check_size("args and kwargs", content)
         return content
 
-    def _content_of_task(self, content: str) -> str:
-        value = self._parsed("content", content)
-        shaped = isinstance(value, dict) and value.keys() <= {"args", "kwargs"}
-        if not (shaped and isinstance(value.get("args", []), list) and isinstance(value.get("kwargs", {}), dict)):
-            raise Unfit('the content of a task is {"args": [...], "kwargs": {...}}')
-        self._check_size("content", content)
-        return content if len(value) == 2 else json.dumps({"args": [], "kwargs": {}, **value}, ensure_ascii=False)
+    def _completed(self, content: pa.Array, task: pa.Array) -> pa.Array:
+        """Returns the contents, those of tasks with both args and kwargs."""
+        given = [row for row in _where(pc.and_(content.is_valid(), task.is_valid())) if row not in self.unfit]
+        if not given:
+            return content
+        texts = content.to_pylist()
+        for row in given:
+            value = json.loads(texts[row])
+            shaped = isinstance(value, dict) and value.keys() <= {"args", "kwargs"}
+            if not (shaped and isinstance(value.get("args", []), list) and isinstance(value.get("kwargs", {}), dict)):
+                self.unfit[row] = 'the content of a task is {"args": [...], "kwargs": {...}}'
+            elif len(value) < 2:
+                texts[row] = json.dumps({"args": [], "kwargs": {}, **value}, ensure_ascii=False)
+        return pa.array(texts, pa.string())
 
-    def _json(self, name: str, text: str, kind: type | None) -> str:
-        value = self._parsed(name, text)
-        if kind is not None and not isinstance(value, kind):
-            raise Unfit(f"{name} is {_shown(text)}, and must be a JSON {'array' if kind is list else 'object'}")
-        self._check_size(name, text)
-        return text
+    def _json(self, name: str, kind: type | None) -> pa.Array | None:
+        if (column := self.columns.get(name)) is None:
+            return None
+        odd = pc.invert(pc.match_substring_regex(column, PLAIN[kind]))
+        for row, text in zip(_where(odd), column.filter(odd).to_pylist(), strict=True):
+            try:
+                check_json(name, text, kind)
+            except Unfit as unfit:
+                self.unfit.setdefault(row, str(unfit))
+        self._check_size(name, column)
+        return column
 
-    def _parsed(self, name: str, text: str) -> Any:
-        try:
-            return read_json(text)
-        except Unfit as unfit:
-            raise Unfit(f"{name} {unfit}") from None
-        except RecursionError:
-            raise Unfit(f"{name} is nested too deeply") from None
-        except ValueError as error:
-            raise Unfit(f"{name} is not JSON: {error}") from None
-
-    def _check_size(self, name: str, text: str) -> None:
-        size = len(text) if text.isascii() else len(text.encode())
-        if size > self.max_content_bytes:
-            raise Unfit(
-                f"{name} has {size:,} bytes and may have {self.max_content_bytes:,}: store the data where it belongs "
-                "and pass its key, or raise the option maxContentBytes"
+    def _check_size(self, name: str, column: pa.Array) -> None:
+        sizes = pc.binary_length(column)
+        for row in _where(pc.greater(sizes, self.max_content_bytes)):
+            reason = (
+                f"{name} has {sizes[row].as_py():,} bytes and may have {self.max_content_bytes:,}: store the data "
+                "where it belongs and pass its key, or raise the option maxContentBytes"
             )
+            self.unfit.setdefault(row, reason)
+
+    def _refuse(self, wrong: pa.BooleanArray, reason: str) -> None:
+        for row in _where(wrong):
+            self.unfit.setdefault(row, reason)
 
 
-def milliseconds(column: pa.Array) -> pa.Array:
-    """Converts a time to epoch milliseconds; returns every other column as it is."""
-    import pyarrow as pa  # noqa: PLC0415 -- an executor has it; planning does without
-    import pyarrow.compute as pc  # noqa: PLC0415
-
-    if pa.types.is_timestamp(column.type):
-        return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
-    return column
-
-
-def read_json(text: str) -> Any:
-    """Returns the value, if PostgreSQL would accept it and return it unchanged."""
-    value = DECODER.decode(text)
-    if "\\u" in text or LARGE_NUMBER.search(text):
-        _check_deeply(value)
-    return value
+def check_json(name: str, text: str, kind: type | None) -> None:
+    """Raises an error unless it is JSON of this kind, and PostgreSQL would accept it and return it unchanged."""
+    try:
+        value = DECODER.decode(text)
+        if "\\u" in text or LARGE_NUMBER.search(text):
+            _check_deeply(value)
+    except Unfit as unfit:
+        raise Unfit(f"{name} {unfit}") from None
+    except RecursionError:
+        raise Unfit(f"{name} is nested too deeply") from None
+    except ValueError as error:
+        raise Unfit(f"{name} is not JSON: {error}") from None
+    if kind is not None and not isinstance(value, kind):
+        raise Unfit(f"{name} is {_shown(text)}, and must be a JSON {'array' if kind is list else 'object'}")
 
 
-def _refuse(word: str) -> Any:
+def _constant(word: str) -> Any:
     raise Unfit(f"has {word}, which JSON cannot represent")
 
 
-DECODER = json.JSONDecoder(parse_constant=_refuse)
+DECODER = json.JSONDecoder(parse_constant=_constant)
 
 
 def _check_deeply(value: Any) -> None:
@@ -209,32 +248,35 @@ def _check_deeply(value: Any) -> None:
         raise Unfit("has a number that is too large")
 
 
-def copied(row: Iterable[Any]) -> str:
-    """Returns a line of COPY."""
-    return "\t".join("\\N" if value is None else escaped(value) for value in row) + "\n"
+def _simple(column: pa.Array) -> pa.Array:
+    """Returns a time in epoch milliseconds, and a text with the short offsets that COPY's lines have."""
+    if pa.types.is_timestamp(column.type):
+        return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 
-def chunks(lines: Iterable[str]) -> Iterator[tuple[int, bytes]]:
-    """Joins lines to larger pieces, each with the number of its lines."""
-    held: list[str] = []
-    size = 0
-    for line in lines:
-        held.append(line)
-        size += len(line)
-        if size >= CHUNK:
-            yield len(held), "".join(held).encode()
-            held, size = [], 0
-    if held:
-        yield len(held), "".join(held).encode()
+def _where(mask: pa.BooleanArray) -> list[int]:
+    rows: list[int] = pc.indices_nonzero(mask).to_pylist()
+    return rows
 
 
-def escaped(value: Any) -> str:
-    text = str(value)
-    if "\\" in text:
-        text = text.replace("\\", "\\\\")
-    if "\n" in text or "\t" in text or "\r" in text:
-        text = text.replace("\n", "\\n").replace("\t", "\\t").replace("\r", "\\r")
-    return text
+def _word(column: pa.Array | None) -> pa.Array | str:
+    """Returns the values as COPY expects them."""
+    if column is None:
+        return NULL
+    if not pa.types.is_string(column.type):
+        return column.cast(pa.string()).fill_null(NULL)
+    for character, word in ESCAPES:
+        if pc.any(pc.match_substring(column, character)).as_py():
+            column = pc.replace_substring(column, character, word)
+    return column.fill_null(NULL)
+
+
+def _bytes(column: pa.Array) -> memoryview:
+    """Returns the concatenated texts of a column without nulls, as Arrow has them in memory."""
+    _, offsets, data = column.buffers()
+    ends = memoryview(offsets).cast("i")
+    return memoryview(data)[ends[column.offset] : ends[column.offset + len(column)]]
 
 
 def _shown(value: Any) -> str:

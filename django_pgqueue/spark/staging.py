@@ -11,14 +11,14 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from django_pgqueue.spark import database
 from django_pgqueue.spark.errors import DatabaseUnavailable
-from django_pgqueue.spark.rows import STAGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Lines = tuple[int, bytes | memoryview]
+    Lines = tuple[int, memoryview]
     """A number of rows, and their text for COPY."""
 
+STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", "unique_key", "content", "headers")
 COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
 ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
 REPLAY = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s, %s)"

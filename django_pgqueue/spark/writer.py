@@ -15,7 +15,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from django_pgqueue.spark import database, dead_letters, staging
 from django_pgqueue.spark.errors import InvalidRow, SparkQueueError
-from django_pgqueue.spark.rows import Intake, Rejected, chunks, copied
 from django_pgqueue.spark.staging import Epoch, StagedRows
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from django_pgqueue.spark.options import PipelineOptions
+    from django_pgqueue.spark.rows import Intake, Rejected
     from django_pgqueue.spark.staging import Lines
 
 SHOWN = 5
@@ -66,6 +66,8 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
 
 def write(options: PipelineOptions, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:
     """Stages all rows of a task in one transaction, or raises an error that names those that cannot become messages."""
+    from django_pgqueue.spark.rows import Intake  # noqa: PLC0415 -- planning does without pyarrow
+
     conninfo = database.writing(options)
     if staging.written(conninfo, epoch):
         for _ in batches:  # a replay: Spark wants the rows consumed, the queue has them
@@ -104,15 +106,8 @@ def current_epoch(options: PipelineOptions) -> Epoch:
 
 
 def _lines(options: PipelineOptions, intake: Intake, batches: Iterator[pa.RecordBatch], start: str) -> Iterator[Lines]:
-    from django_pgqueue.spark import columns  # noqa: PLC0415 -- planning does without pyarrow
-
     for batch in batches:
-        text = columns.lines(batch, start, tasks=intake.tasks, most=intake.max_content_bytes)
-        if text is not None:
-            intake.seen += batch.num_rows
-            yield batch.num_rows, text
-            continue
-        yield from chunks(start + copied(row) for row in intake.staged(batch))
+        yield from intake.lines(batch, start)
         if intake.rejected and options.dead_letter_path is None:
             raise InvalidRow(_refusal(intake.rejected))
         dead_letters.check(intake.rejected)

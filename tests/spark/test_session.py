@@ -99,7 +99,7 @@ from django_pgqueue.spark import source
 assert "psycopg" not in sys.modules, "Spark starts a process to describe a read, and it connects to nothing"
 from django_pgqueue.spark import fetch, reader
 assert not {"polars", "pyarrow.dataset"} & sys.modules.keys(), "each task would load them"
-from django_pgqueue.spark import columns, rows, session, stream, tasks, writer
+from django_pgqueue.spark import rows, session, stream, tasks, writer
 from django_pgqueue.values import limits
 """
 

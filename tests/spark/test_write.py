@@ -67,6 +67,15 @@ def test_every_column_is_written_to_its_field(spark: SparkSession, queue: Sessio
     assert ("default", "tenant") in rows
 
 
+def test_a_text_with_escapes_stays_as_it_is_with_large_types_too(spark: SparkSession, queue: Session) -> None:
+    spark.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        write(spark.createDataFrame([('{"a": "\\u00e9\\n"}',)], "content string"))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+    assert [message.content for message in queue.messages()] == [{"a": "é\n"}]
+
+
 def test_a_time_a_content_of_a_task_and_the_options_of_a_task(spark: SparkSession, queue: Session) -> None:
     rows = [
         (None, "1", None, 1893456000001900),
