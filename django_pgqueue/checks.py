@@ -221,6 +221,21 @@ def _check_database(alias: str, database: Any) -> Iterator[checks.CheckMessage]:
 
 
 @checks.register(checks.Tags.compatibility)
+def check_label(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that no AppConfig of the project renames the app: its migrations depend on each other by the label."""
+    return [
+        checks.Error(
+            f"The app 'django_pgqueue' has the label {config.label!r}, by {type(config).__qualname__}: its migrations, "
+            "permissions and the router know it as 'django_pgqueue'.",
+            hint="Remove label from that AppConfig; verbose_name changes what people read.",
+            id="pgqueue.E014",
+        )
+        for config in apps.get_app_configs()
+        if config.name == "django_pgqueue" and config.label != conf.APP_LABEL
+    ]
+
+
+@checks.register(checks.Tags.compatibility)
 def check_sharing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Checks backends whose messages the same workers take."""
     return [

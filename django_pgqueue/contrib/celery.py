@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from django.utils import timezone
@@ -44,13 +44,24 @@ HARMLESS = frozenset(
 )
 """Options that may stay: a message is acknowledged when its attempt has ended, and its end stands in the history."""
 
+OF_TASK = frozenset(item.name for item in fields(PgQueueTask)) - {"func", "backend"}
+"""Options that ``@task`` has."""
+
 REST = (("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD))
 
 INSTEAD = {
+    "MaxRetriesExceededError": "Ask self.request.has_no_retry_left before self.retry(…)",
+    "link": "Write next_task.using(after=[result]).enqueue(…)",
+    "link_error": "Write a batch(…) around the call, whose callback finds a ChildFailed",
+    "max_attempts": "Write max_retries=…, which does not count the first attempt",
+    "queue_name": "Write queue=…",
+    "retry": "Leave it out: no broker is asked",
     "retry_kwargs": "Write max_retries=… and default_retry_delay=… beside autoretry_for",
+    "run_after": "Write countdown=… or eta=…",
+    "takes_context": "Write bind=True",
     "update_state": "Write self.context.progress(fraction, text)",
 }
-"""What to write for a name that only code for Celery has."""
+"""What to write for a name that only code for Celery has, or that ``@task`` has and Celery calls otherwise."""
 
 
 @overload
@@ -291,10 +302,18 @@ def _retries(path: str, left: dict[str, Any]) -> dict[str, Any]:
     return {
         "max_attempts": max_retries + 1,
         # Without autoretry_for an exception fails the task at once: only self.retry asks for another attempt.
-        "retry_on": tuple(left.pop("autoretry_for", ())),
-        "no_retry_on": tuple(left.pop("dont_autoretry_for", ())),
+        "retry_on": _classes(path, left, "autoretry_for"),
+        "no_retry_on": _classes(path, left, "dont_autoretry_for"),
         "backoff": _backoff(left),
     }
+
+
+def _classes(path: str, left: dict[str, Any], name: str) -> tuple[type[BaseException], ...]:
+    classes = left.pop(name, ())
+    if isinstance(classes, type):
+        message = f"shared_task({path}): {name} must be a tuple of exception classes: ({classes.__name__},)."
+        raise TypeError(message)
+    return tuple(classes)
 
 
 def _backoff(left: dict[str, Any]) -> retry.Backoff:
@@ -331,7 +350,7 @@ def _refusals(names: Iterable[str]) -> str:
     """Returns one sentence for each option that has no meaning here."""
     sentences = []
     for name in names:
-        instead = habits.option(name)
+        instead = habits.option(name) or (f"{name}=…" if name in OF_TASK else None)
         next_step = "Leave it out" if instead is None else f"Declare the task with @task: {instead}"
         next_step = INSTEAD.get(name, next_step)
         sentences.append(f"{name!r} has no meaning here. {next_step}.")

@@ -49,6 +49,7 @@ RESULT_ATTRIBUTES = {
     "get_status": "Write result.status, whose values have other names: TaskResultStatus",
     "result": "Write result.return_value",
     "info": "Write result.return_value, or result.errors",
+    "date_done": "Write result.finished_at",
     "traceback": "Write result.errors[-1].traceback",
     "revoke": "Write cancel(result), of django_pgqueue.control",
     "cancel": "Write cancel(result), of django_pgqueue.control",

@@ -279,6 +279,16 @@ def test_an_app_missing_in_installed_apps_is_an_error(tmp_path: Path) -> None:
     assert "run manage.py migrate" in said
 
 
+def test_another_label_of_the_app_is_an_error(tmp_path: Path) -> None:
+    make_project(tmp_path, ["their_app.apps.Jobs"], {"ENGINE": "django.db.backends.postgresql", "NAME": "nowhere"})
+    (tmp_path / "their_app" / "apps.py").write_text(
+        "from django_pgqueue.apps import PgQueueConfig\nclass Jobs(PgQueueConfig):\n    label = 'jobs'\n"
+    )
+    said = said_by_check(tmp_path, "their_settings")
+    assert "(pgqueue.E014) The app 'django_pgqueue' has the label 'jobs', by Jobs" in said, said
+    assert "Remove label from that AppConfig" in said
+
+
 def empty_database() -> dict[str, Any]:
     """A database of the tests' server that has no queue."""
     keys = ("ENGINE", "HOST", "PORT", "USER", "PASSWORD")

@@ -115,6 +115,7 @@ def test_a_retry_that_is_asked_for_waits_for_default_retry_delay(now: Clock) -> 
 def test_what_self_and_its_request_do_not_have_is_named(now: Clock) -> None:
     for name, words in (
         ("update_state", r"self\.context\.progress"),
+        ("MaxRetriesExceededError", r"Ask self\.request\.has_no_retry_left before self\.retry"),
         ("hostname", r"It has args, kwargs, id, retries, "),
     ):
         result = send.delay(name)
@@ -146,6 +147,13 @@ def test_a_pickled_task_is_still_one_for_celery_s_calls() -> None:
         ({"max_retries": None}, "each task has a limit here"),
         ({"soft_time_limit": 5}, r"timeout=…"),
         ({"retry_kwargs": {"max_retries": 5}}, r"Write max_retries=… and default_retry_delay=…"),
+        ({"atomic": True}, r"'atomic' has no meaning here\. Declare the task with @task: atomic=…\."),
+        ({"unique_key": "x"}, r"Declare the task with @task: unique_key=…\."),
+        ({"queue_name": "mail"}, r"Write queue=…\."),
+        ({"max_attempts": 5}, r"Write max_retries=…, which does not count the first attempt\."),
+        ({"takes_context": True}, r"Write bind=True\."),
+        ({"autoretry_for": OSError}, r"autoretry_for must be a tuple of exception classes: \(OSError,\)\."),
+        ({"dont_autoretry_for": KeyError}, r"dont_autoretry_for must be a tuple"),
         ({"default_retry_delay": HOUR}, r"default_retry_delay=datetime\.timedelta.* must be a number of seconds"),
     ],
 )
@@ -157,7 +165,11 @@ def test_an_option_that_cannot_mean_the_same_is_refused(options: dict[str, Any],
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ({"link": note}, r"'link' has no meaning here"),
+        ({"link": note}, r"'link' has no meaning here\. Write next_task\.using\(after=\[result\]\)"),
+        ({"link_error": note}, r"'link_error' has no meaning here\. Write a batch"),
+        ({"retry": True}, r"'retry' has no meaning here\. Leave it out: no broker"),
+        ({"run_after": HOUR}, r"Write countdown=… or eta=…"),
+        ({"unique_key": "x"}, r"Declare the task with @task: unique_key=…"),
         ({"countdown": 1, "eta": timezone.now()}, "give one of them"),
         ({"eta": "tomorrow"}, "eta must be a datetime, not 'tomorrow'"),
         ({"countdown": HOUR}, r"countdown must be a number of seconds, not datetime\.timedelta"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management import get_commands, load_command_class
 
+from django_pgqueue import distribution
 from tests.support.pages import ROOT
 
 if TYPE_CHECKING:
@@ -34,7 +35,12 @@ def problem(command: str) -> str | None:
     while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
         words.pop(0)
     match words:
-        case [] | ["python", "manage.py", *_] | ["python", "-m", "pip", "wheel", *_]:
+        case (
+            []
+            | ["python", "manage.py", *_]
+            | ["python", "-m", "pip", "wheel", *_]
+            | ["python", "-m", "pip", "uninstall", distribution.DISTRIBUTION]
+        ):
             return None  # manage_problems looks at those of manage.py, wherever they stand on the page
         case [program, *_] if program in OF_THE_SYSTEM or (program in RUN_BY_TEST_BACKUP and words[1:2] != ["-f"]):
             return None

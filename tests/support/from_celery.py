@@ -56,6 +56,11 @@ def in_a_transaction() -> Any:
 def send(self: Any, what: str, context: Any = None) -> None:
     if what == "again":
         self.retry()
+    elif what == "MaxRetriesExceededError":
+        try:
+            self.retry(exc=OSError(what))
+        except self.MaxRetriesExceededError:
+            seen.append(what)
     elif what == "update_state":
         self.update_state(state="PROGRESS")
     elif what == "hostname":

@@ -7,6 +7,7 @@ import asyncio
 import importlib.util
 import inspect
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -129,7 +130,8 @@ def test_what_one_writes_here_runs(page: str) -> None:
         **vars(exceptions), **vars(models), "__builtins__": __builtins__, "control": control, "cron": tasks.cron,
         "django_pgqueue": __import__("django_pgqueue.models"), "done": gathering, "drain": drain,
         "f": echo, "inline": inline,
-        "get_result": echo.get_result, "id": result.id, "result": result, "self": BoundTask(bound, None, (), {}),
+        "get_result": echo.get_result, "id": result.id, "logging": logging, "result": result,
+        "self": BoundTask(bound, None, (), {}),
         "send_letter": echo, "send_receipt": echo, "shared_task": shared_task, "task": tasks.task, "tasks": tasks,
         "TaskResultStatus": TaskResultStatus, "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
         "eta": inspect.signature(CeleryTask.apply_async).parameters["eta"],
@@ -325,7 +327,9 @@ def test_the_calls_of_celery_run_with_celery() -> None:
         except (OSError, package.exceptions.Retry):
             assert code.startswith("self.retry(")
 
-    runs, names = app.task(bind=True)(inside), {"app": app, "send_letter": app.task(price)}
+    runs = app.task(bind=True)(inside)
+    logger = importlib.import_module("celery.utils.log").get_task_logger
+    names = {"app": app, "send_letter": app.task(price), "get_task_logger": logger}
     sections = [runnable("celery", heading) for heading in ("Change one import", "Commands, calls and settings")]
     for code in chain(*sections):
         if code.startswith("self."):
@@ -333,7 +337,7 @@ def test_the_calls_of_celery_run_with_celery() -> None:
         else:
             run_there([code], {**names, "result": names["send_letter"].apply((1,))})
     for word in celery("Commands, calls and settings"):
-        if re.fullmatch(r"task_\w+|beat_schedule|result_expires", word):
+        if re.fullmatch(r"task_\w+|worker_\w+|beat_schedule|result_expires", word):
             assert hasattr(app.conf, word) or hasattr(package.signals, word), word
 
 

@@ -214,11 +214,12 @@ def test_the_page_leads_to_the_first_job_and_names_each_mistake(
     """In a project that Django has just made, with the commands of the page."""
     follow(newcomer, capsys)
     err(newcomer)
+    leave(newcomer)
 
 
 def follow(newcomer: Newcomer, capsys: pytest.CaptureFixture[str]) -> None:
     assert newcomer.installation.run("manage.py", "shell", "-c", ENQUEUE).splitlines()[-1] == "302"
-    [*_, work, examine] = [block.text.strip() for block in blocks(PAGE, "sh")]
+    [work, examine] = [block.text.strip() for block in blocks(PAGE, "sh")[3:5]]
     assert work == "python manage.py qworker"
     newcomer.commands.append(work)
     said = newcomer.file("worker")
@@ -264,3 +265,31 @@ def err(newcomer: Newcomer) -> None:
         if not all(word in seen[f"{done} {number}"] for word in mistake.words)
     }
     assert wrong == {}, wrong
+
+
+LEFT = """
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+
+with connection.cursor() as cursor:
+    cursor.execute(
+        "select count(*) from (select relname from pg_class union all select proname from pg_proc"
+        " union all select typname from pg_type union all select app from django_migrations) as named (name)"
+        " where name like '%pgqueue%'"
+    )
+    print(cursor.fetchone()[0], ContentType.objects.filter(app_label="django_pgqueue").count())
+"""
+
+
+def leave(newcomer: Newcomer) -> None:
+    [zero, rest] = [block.text.strip() for block in blocks(PAGE, "sh")[5:]]
+    forget, _uninstall = rest.splitlines()  # the environment is that of other tests, too
+    newcomer.command(zero)
+    (newcomer.file("website/urls.py")).write_text("urlpatterns = []\n")
+    for name in ("tasks", "views"):
+        newcomer.file(f"shop/{name}.py").unlink()
+    settings = newcomer.file("website/settings.py")
+    settings.write_text(f"{settings.read_text()}\nINSTALLED_APPS.remove('django_pgqueue')\ndel TASKS\n")
+    newcomer.command(f"{forget} --noinput")
+    newcomer.command("python manage.py check")
+    assert newcomer.installation.run("manage.py", "shell", "-c", LEFT).splitlines()[-1] == "0 0"
