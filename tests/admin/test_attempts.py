@@ -3,10 +3,11 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test import Client
 
@@ -19,9 +20,19 @@ from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fa
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
+    from pytest_django.fixtures import Settings
+
     from django_pgqueue.testing import Clock
 
 pytestmark = pytest.mark.usefixtures("clock")
+
+
+class LogOnAReplica:
+    """Router of a project that reads from another database, which is not there."""
+
+    def db_for_read(self, model: Any, **_: Any) -> str | None:
+        return "replica" if model is LogEntry else None
+
 
 SECOND = dt.timedelta(seconds=1)
 
@@ -339,6 +350,22 @@ class TestEnqueueAgain:
             said = sorted(one.result() for one in answers)
         assert any("since the page was shown, you have acted on" in text for texts in said for text in texts)
         assert Message.objects.count() == 1
+
+    @pytest.mark.django_db(transaction=True)
+    def test_a_transaction_that_has_written_rows_of_the_user_holds_up_no_action(
+        self, root: Visitor, clock: Clock
+    ) -> None:
+        attempt = attempt_of(ended(clock=clock))
+        sent = {"seen": root.open(ATTEMPTS).root.one("input", name="seen").attributes["value"]}
+        with psycopg.connect(conninfo()) as other:
+            other.execute("select from auth_user for key share")  # as each foreign key does
+            [said] = root.act(ATTEMPTS, "enqueue_again", [attempt], **sent).said
+        assert said.startswith("1 message enqueued again")
+
+    def test_a_form_asks_no_replica_what_has_been_done(self, root: Visitor, settings: Settings) -> None:
+        """It may not know yet: what the user did before the page was shown would count as done since then."""
+        settings.DATABASE_ROUTERS = [LogOnAReplica()]
+        assert root.open(ATTEMPTS).root.one("input", name="seen").attributes["value"] == "0"
 
     def test_all_rows_of_a_filter_can_be_selected(self, root: Visitor, clock: Clock) -> None:
         for _ in range(55):

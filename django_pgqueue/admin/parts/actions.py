@@ -10,7 +10,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
-from django.db import connections, router
+from django.db import connections
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue import functions
@@ -78,11 +78,13 @@ def done_since_shown(request: HttpRequest, model: type[Model]) -> set[str]:
     if not is_id(seen):
         return set()
     user: Any = request.user
-    using = router.db_for_write(LogEntry)
-    if connections[using].in_atomic_block:
-        get_user_model()._base_manager.using(using).select_for_update().filter(pk=user.pk).first()  # noqa: SLF001
+    log = audit_log.log_database()
+    # Not as strong as a lock that waits for every transaction with a foreign key to the user.
+    no_key = connections[log].features.has_select_for_no_key_update
+    users = get_user_model()._base_manager.using(log)  # noqa: SLF001
+    users.select_for_update(no_key=no_key).filter(pk=user.pk).first()
     kind = ContentType.objects.get_for_model(model)
-    since = LogEntry.objects.using(using).filter(user_id=user.pk, content_type_id=kind.pk, pk__gt=int(seen))
+    since = LogEntry.objects.using(log).filter(user_id=user.pk, content_type_id=kind.pk, pk__gt=int(seen))
     return {str(key) for key in since.values_list("object_id", flat=True)}
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.db import router, transaction
 from django.utils.translation import gettext
 
 from django_pgqueue.admin.parts.database import alias
@@ -13,6 +15,7 @@ from django_pgqueue.backend.lookup import default_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from contextlib import AbstractContextManager
 
     from django.db.models import Model
     from django.http import HttpRequest
@@ -28,7 +31,20 @@ def name_of_user(request: HttpRequest) -> str:
 
 def newest() -> int:
     """Returns the newest entry of the log; 0: it has none."""
-    return LogEntry.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    entries = LogEntry.objects.using(log_database())  # a replica may not have it yet
+    return entries.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def log_database() -> str:
+    """Returns the database that has the log."""
+    return str(router.db_for_write(LogEntry))
+
+
+def in_one_transaction(request: HttpRequest) -> AbstractContextManager[None]:
+    """Surrounds a request whose transaction is one of the queue's database: its entries are in one transaction, too."""
+    if request.method != "POST" or log_database() == alias():
+        return nullcontext()
+    return transaction.atomic(using=log_database())
 
 
 def written(request: HttpRequest, model: type[Model], keys: Iterable[object], text: str) -> None:

@@ -186,7 +186,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """
         told = len(said(request))
         try:
-            with database.about(request):
+            with database.about(request), audit_log.in_one_transaction(request):
                 response = answer()
                 if isinstance(response, SimpleTemplateResponse):
                     sidebar.lead_to_the_same_database(response.context_data or {})
