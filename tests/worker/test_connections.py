@@ -18,7 +18,13 @@ from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
 
-from django_pgqueue.worker.run import connect_first, connections as worker_connections, session_reset, threads
+from django_pgqueue.worker.run import (
+    connect_first,
+    connections as worker_connections,
+    event_loop,
+    session_reset,
+    threads,
+)
 from django_pgqueue.worker.run.connections import close_lost_connections, leave_connections_clean
 from django_pgqueue.worker.run.session_reset import state_of, watch
 from tests.support.address import conninfo
@@ -223,7 +229,8 @@ def test_a_server_that_answers_slowly_fails_no_job(consume: Consume, monkeypatch
 def idled(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a slot has waited for a job in vain."""
     event = threading.Event()
-    monkeypatch.setattr(threads, "close_idle_connections", event.set)
+    for module in (threads, event_loop):
+        monkeypatch.setattr(module, "close_idle_connections", event.set)
     return event
 
 
@@ -243,17 +250,18 @@ def test_an_idle_slot_does_not_go_on_with_a_session_that_has_ended(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async])
 def test_an_idle_slot_does_not_go_on_with_a_connection_older_than_conn_max_age(
-    consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, idled: threading.Event
+    consume: Consume, session: Session, monkeypatch: pytest.MonkeyPatch, idled: threading.Event, task: AnyTask
 ) -> None:
     """A request does not, either."""
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 1)
     consume(threads=1, idle_seconds=0.05)
-    first = ended(jobs.which_session.enqueue()).return_value
+    first = ended(task.enqueue()).return_value
     ended_at = time.monotonic()
     wait_until(lambda: time.monotonic() >= ended_at + 1, "it is too old")
     assert idled.wait(SECONDS)
-    second = ended(jobs.which_session.enqueue()).return_value
+    second = ended(task.enqueue()).return_value
     assert second != first
     end(session, second)
 

@@ -17,6 +17,7 @@ from django_pgqueue.logs import log_trouble, own_scope
 from django_pgqueue.worker.run.connections import (
     close_idle_connections,
     close_lost_connections,
+    close_stale_connections,
     leave_connections_clean,
 )
 from django_pgqueue.worker.run.cut_sessions import running
@@ -195,7 +196,8 @@ class EventLoop:
             self._reconnects = self.slots.reconnects
             self._do_first(connections.close_all)
         elif self.slots.shared.idle_seconds() >= self.slots.idle_seconds:
-            self._do_first(close_lost_connections)  # the server ends sessions that are idle
+            # The server ends sessions that are idle.  What is only too old may have a cursor of a task that runs.
+            self._do_first(close_lost_connections if self._begun else close_stale_connections)
         if execution.message.id in self.slots.reports.cancelled:
             return execution.cancelled_before_it_began()
         self._begun[task] = execution
