@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 SIGNALS = frozenset(
-    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+    signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
 )
 """The signals that a worker process handles.  Each of them ends a forked process.
 
@@ -176,7 +176,8 @@ def _begin() -> None:
     _guarded, _forked = None, threading.get_ident()
     signal.set_wakeup_fd(-1)
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) != signal.SIG_IGN:  # SIGHUP, by nohup
+            signal.signal(number, signal.SIG_DFL)
     _let_go_of_connections()
     _empty_pool_of_this_thread()
     if _before.loop is not None and _before.loop in shared_loops:

@@ -140,21 +140,21 @@ def end_a_process(number: int, *, once_it_runs: bool) -> int:
 
 
 @task
-def fork_and_interrupt() -> int:
+def fork_and_interrupt(number: int = signal.SIGINT) -> int:
     """The exit code of a process that is interrupted in the middle of what it does."""
     pid = os.fork()
     if not pid:
         time.sleep(MAX_WAIT_SECONDS)
         os._exit(0)
-    os.kill(pid, signal.SIGINT)
+    os.kill(pid, number)
     return exit_code(pid)
 
 
 @task
-def interrupt_a_program() -> int:
+def interrupt_a_program(number: int = signal.SIGINT) -> int:
     """The exit code of another program that somebody interrupts."""
     with subprocess.Popen(["sleep", f"{MAX_WAIT_SECONDS / 2:g}"]) as program:
-        program.send_signal(signal.SIGINT)
+        program.send_signal(number)
         return program.wait()
 
 

@@ -90,11 +90,11 @@ def test_no_job_runs_twice_because_another_forks(start: Start, diary: Diary) -> 
 
 def test_a_process_that_a_task_starts_can_be_terminated(start: Start) -> None:
     start("--threads", "4", "-v", "0", ready=False)
-    for number, once_it_runs in product([signal.SIGTERM, signal.SIGINT], [False, True]):
+    for number, once_it_runs in product([signal.SIGTERM, signal.SIGINT, signal.SIGHUP], [False, True]):
         results = [end_a_process.enqueue(int(number), once_it_runs=once_it_runs) for _ in range(6)]
         assert [ended(result).return_value for result in results] == [-number] * 6
-    for task in (fork_and_interrupt, interrupt_a_program):
-        assert ended(task.enqueue()).return_value == -signal.SIGINT
+    for task, number in product((fork_and_interrupt, interrupt_a_program), (signal.SIGINT, signal.SIGHUP)):
+        assert ended(task.enqueue(int(number))).return_value == -number
 
 
 @pytest.mark.parametrize(("method", "size", "slots"), [("fork", 2, 20), ("spawn", 1, 4)])

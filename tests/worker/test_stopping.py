@@ -125,7 +125,9 @@ def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Dia
 def test_a_closed_terminal_stops_the_worker_gracefully(
     environment: dict[str, str], session: Session, diary: Diary, arguments: str
 ) -> None:
-    """The kernel sends SIGHUP to the whole group, and the shell once more: together they are one request."""
+    """The kernel sends SIGHUP to the whole group, and the shell once more, and who ends the login sends SIGTERM:
+    together they are one request.
+    """
     held, behind = claimed_ahead(diary)
     window = Window("qworker", "--threads", "1", *arguments.split(), environment=environment)
     started(diary, "x")
@@ -133,6 +135,7 @@ def test_a_closed_terminal_stops_the_worker_gracefully(
     window.closes()
     wait_until(lambda: not any(holder(result) for result in behind), "what had not begun is given back")
     os.killpg(window.process.pid, signal.SIGHUP)
+    os.killpg(window.process.pid, signal.SIGTERM)
     diary.allow("x-1")
     assert window.process.wait(SECONDS) == 0
     assert statuses(ended(held)) == ["succeeded"]

@@ -36,7 +36,7 @@ from django_pgqueue.worker.health.monitor import PortTaken
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.lines import LineHandler
 from django_pgqueue.worker.settings import WorkerSettings
-from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, handling
+from django_pgqueue.worker.supervise.signal_handlers import Requests, handling
 
 if can_fork():  # these modules need signals that Windows has not
     from django_pgqueue.worker.supervise.reloader import ReloadedSupervisor, Reloader, is_started_by_reloader
@@ -314,7 +314,8 @@ def run_in_turn(*workers: WorkerSettings) -> int:
 
 
 def run_here(consumer: WorkerProcess) -> int:
-    with guarded(), handling(stop_signals(), lambda number, _: consumer.stop(again=number != HANG_UP)):
+    requests = Requests()
+    with guarded(), handling(stop_signals(), lambda number, _: consumer.stop(again=requests.is_another(number))):
         return consumer.run()
 
 

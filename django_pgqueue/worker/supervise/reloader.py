@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils import autoreload
 
-from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, blocked, handling
+from django_pgqueue.worker.supervise.signal_handlers import Requests, blocked, handling
 from django_pgqueue.worker.supervise.supervisor import STOP_SIGNALS, Supervisor
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Reloader:
     """Runs this command again and again, in a process of its own."""
 
     def __init__(self) -> None:
+        self.requests = Requests()
         self.stopped = False
         self.started_at = 0.0
         self.child: subprocess.Popen[bytes] | None = None
@@ -80,7 +81,7 @@ class Reloader:
         return code if code >= 0 else 128 - code
 
     def _asked_to_stop(self, number: int, *_: Any) -> None:
-        if self.stopped and number == HANG_UP:
+        if not self.requests.is_another(number) and self.stopped:
             return
         self.stopped = True
         if self.child is not None:
@@ -100,7 +101,8 @@ class ReloadedSupervisor(Supervisor):
         self.changed = False
 
     def run(self) -> int:
-        with handling(STOP_SIGNALS, signal.SIG_IGN):
+        # Not SIG_IGN, which the programs that a task starts would inherit.
+        with handling(STOP_SIGNALS, lambda *_: None):
             self.watcher = self._fork_watcher()
             try:
                 code = super().run()

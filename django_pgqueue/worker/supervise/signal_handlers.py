@@ -11,7 +11,19 @@ if TYPE_CHECKING:
 
 
 HANG_UP = getattr(signal, "SIGHUP", None)
-"""The terminal is gone.  Both the kernel and the shell may say so: it is never a second request."""
+"""The terminal is gone.  Both the kernel and the shell may say so, and who ends a login sends SIGTERM, too."""
+
+
+class Requests:
+    """The signals that ask a program to stop."""
+
+    def __init__(self) -> None:
+        self._hung_up = False
+
+    def is_another(self, number: int) -> bool:
+        """Whether a signal is a request of its own.  SIGHUP is one with the signals before and after it."""
+        hung_up, self._hung_up = self._hung_up, number == HANG_UP
+        return not (hung_up or self._hung_up)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
 from django_pgqueue.worker.supervise import exit_handlers
-from django_pgqueue.worker.supervise.signal_handlers import HANG_UP, blocked, handling
+from django_pgqueue.worker.supervise.signal_handlers import Requests, blocked, handling
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ class Supervisor:
         self.deaths: list[Death] = []
         """Deaths that no process has recorded yet."""
         self.died = 0
+        self.requests = Requests()
         self.stops_asked = 0
         self.kill_at = float("inf")
         self.code = 0
@@ -301,7 +302,7 @@ class Supervisor:
         return min(1.0, max(0.0, min(missing, default=float("inf")) - time.monotonic()))
 
     def _asked_to_stop(self, number: int = 0, *_: Any) -> None:
-        if self.stops_asked and number == HANG_UP:
+        if not self.requests.is_another(number) and self.stops_asked:
             return
         self.stops_asked += 1
         grace_seconds = self.settings.grace_seconds if self.stops_asked == 1 else 0
