@@ -1,6 +1,6 @@
 """Backends for test settings, for tests without a queue or without a worker::
 
-    TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.ImmediateBackend"}}
+    TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.ImmediateBackend", "QUEUES": []}}
 
 ``DummyBackend`` and ``ImmediateBackend`` are Django's own with the options of this package's ``@task``: with Django's,
 ``django.tasks.task(max_attempts=5)`` is a TypeError.  (Tasks that are declared with ``django_pgqueue.tasks.task`` run

@@ -18,6 +18,7 @@ from django_pgqueue.compat import DummyBackend, ImmediateBackend, InvalidTask, I
 from django_pgqueue.tasks import PgQueueTask, every, task
 from tests.support import tasks
 from tests.support.django_tasks_api import DUMMY, IMMEDIATE, django_task
+from tests.support.pages import FOLDER, blocks
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
@@ -295,6 +296,22 @@ def test_the_stand_in_backends_take_our_options_from_django_s_decorator(settings
     settings.TASKS = {"default": {"BACKEND": f"django_pgqueue.stand_ins.{name}"}}
     made = django_task(max_attempts=3, backoff=tasks.at_once)(tasks.do_nothing.func)
     assert made.enqueue().task == made
+
+
+STAND_INS = [
+    block.text
+    for page in ("guide/testing", "reference/api")
+    for block in blocks(FOLDER / f"{page}.md", "python")
+    if "stand_ins." in block.text and "TASKS = " in block.text
+]
+
+
+@pytest.mark.parametrize("text", STAND_INS)
+def test_the_stand_ins_of_the_pages_take_tasks_of_any_queue(settings: Settings, text: str) -> None:
+    written: dict[str, Any] = {}
+    exec(text, written)  # noqa: S102 -- our own pages
+    settings.TASKS = written["TASKS"]
+    assert task(queue_name="mail")(tasks.do_nothing.func).queue_name == "mail"
 
 
 def test_a_backend_with_a_class_of_its_own_keeps_it(settings: Settings) -> None:
