@@ -59,6 +59,12 @@ def connect(conninfo: str) -> psycopg.Connection:
         raise DatabaseUnavailable(unavailable(error)) from None
 
 
+def without_quotes(conninfo: str) -> str:
+    """Returns the connection string for sessions that quote no name without need."""
+    options = conninfo_to_dict(conninfo).get("options") or os.environ.get("PGOPTIONS", "")
+    return make_conninfo(conninfo, options=f"{options} -c quote_all_identifiers=off".lstrip())
+
+
 def unavailable(error: Exception) -> str:
     """Returns libpq's message, which names host, port and user, but never the password."""
     happened = "broke off" if getattr(error, "sqlstate", None) else "cannot be reached"

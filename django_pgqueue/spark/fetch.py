@@ -9,6 +9,7 @@ import adbc_driver_postgresql
 import pyarrow as pa
 
 from django_pgqueue.spark import mask
+from django_pgqueue.spark.database import without_quotes
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.schema import JSON_COLUMNS
 
@@ -26,20 +27,32 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
     The driver's ``dbapi`` would be shorter, but each task would import pyarrow.dataset and, where it is, Polars for it.
     """
     try:
-        with (
-            adbc_driver_postgresql.connect(conninfo) as database,
-            adbc_driver_manager.AdbcConnection(database) as connection,
-            adbc_driver_manager.AdbcStatement(connection) as asked,
-        ):
-            asked.set_options(**{BATCH: str(BATCH_BYTES)})
-            asked.set_sql_query(statement)
-            stream, _ = asked.execute_query()
-            with pa.RecordBatchReader.from_stream(stream) as found:
-                for batch in found:
-                    yield shaped(batch, schema)
+        # The driver knows a type by the name of its function, and by no name in quotes: then all columns are bytes.
+        # Only then are they turned off, because a pooler may refuse options.
+        for address in (conninfo, without_quotes(conninfo)):
+            with (
+                adbc_driver_postgresql.connect(address) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as asked,
+            ):
+                asked.set_options(**{BATCH: str(BATCH_BYTES)})
+                asked.set_sql_query(statement)
+                stream, _ = asked.execute_query()
+                with pa.RecordBatchReader.from_stream(stream) as found:
+                    if address == conninfo and not _knows_types(found.schema):
+                        continue
+                    for batch in found:
+                        yield shaped(batch, schema)
+                    return
     except (adbc_driver_manager.Error, OSError) as error:  # OSError: the stream broke off
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
+
+
+def _knows_types(schema: pa.Schema) -> bool:
+    """Whether the driver has recognized the types of all columns, none of which is binary in SQL."""
+    types = [type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_ for type_ in schema.types]
+    return not any(pa.types.is_binary(type_) for type_ in types)
 
 
 def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -103,6 +103,22 @@ def test_text_is_utf8_on_the_way_whatever_the_encoding_of_the_database(
         assert batch.to_pylist() == [{"queue": "café"}]
 
 
+@pytest.mark.parametrize("where", ["options=", "PGOPTIONS"])
+def test_rows_are_read_where_the_server_quotes_all_names(
+    conninfo: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The driver knows a type by the name of its function, and did not find one in quotes."""
+    quoting = "-c quote_all_identifiers=on -c search_path=elsewhere"
+    if where == "PGOPTIONS":
+        monkeypatch.setenv("PGOPTIONS", quoting)
+    else:
+        conninfo = make_conninfo(conninfo, options=quoting)
+    schema = pa.schema([("id", pa.int64()), ("path", pa.string()), ("content", pa.string())])
+    statement = "select 7::bigint as id, current_setting('search_path') as path, '[1]'::jsonb as content"
+    [batch] = fetch.batches(conninfo, statement, schema)
+    assert batch.to_pylist() == [{"id": 7, "path": "elsewhere", "content": "[1]"}]
+
+
 def test_the_address_of_the_database_is_looked_up_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIN", "postgresql://me@main/shop")
     monkeypatch.setenv("REPLICA", "postgresql://me@replica/shop")
