@@ -22,7 +22,8 @@ BATCH_BYTES = 4 * 2**20
 
 
 def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of the statement.  The task that reads opens and closes the connection here.
+    """Yields the rows of the statement in the types that Spark expects.  The task that reads opens and closes the
+    connection here.
 
     The driver's ``dbapi`` would be shorter, but each task would import pyarrow.dataset and, where it is, Polars for it.
     """
@@ -42,7 +43,7 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
                     if address == conninfo and not _knows_types(found.schema):
                         continue
                     for batch in found:
-                        yield shaped(batch, schema)
+                        yield batch.cast(schema)
                     return
     except (adbc_driver_manager.Error, OSError) as error:  # OSError: the stream broke off
         message = f"PostgreSQL could not be read: {str(error).strip()}"
@@ -53,15 +54,6 @@ def _knows_types(schema: pa.Schema) -> bool:
     """Whether the driver has recognized the types of all columns, none of which is binary in SQL."""
     types = [type_.storage_type if isinstance(type_, pa.BaseExtensionType) else type_ for type_ in schema.types]
     return not any(pa.types.is_binary(type_) for type_ in types)
-
-
-def shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Casts the columns to exactly the types that Spark expects."""
-    arrays = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def masked(batch: pa.RecordBatch, names: tuple[str, ...], key: bytes) -> pa.RecordBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
@@ -39,15 +38,6 @@ COLUMNS: dict[str, tuple[type[DataType], ...]] = {
 }
 JSON = frozenset({"args", "kwargs", "content", "headers"})
 NAMES = ("queue", "channel", "unique_key")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredTask:
-    """The task's settings for its messages, where the row has no value."""
-
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int | None = None
 
 
 def check(schema: StructType, tasks: Mapping[str, Any]) -> None:

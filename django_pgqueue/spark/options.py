@@ -15,7 +15,7 @@ from django_pgqueue.spark.schema import TABLES, TEXT, chosen
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from django_pgqueue.spark.messages import DeclaredTask
+    from django_pgqueue.spark.tasks import DeclaredTask
 
 SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname"})
 REMOVED = "pushFilters"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from django_pgqueue.spark.messages import NAMES, DeclaredTask
+from django_pgqueue.spark.messages import NAMES
 from django_pgqueue.spark.staging import STAGED
-from django_pgqueue.spark.tasks import EVERY
+from django_pgqueue.spark.tasks import EVERY, DeclaredTask
 from django_pgqueue.values.limits import (
     CONTROL_CHARACTER,
     MAX_MAX_ATTEMPTS,

@@ -57,18 +57,17 @@ class Simulation:
         self.busy: dict[str, int] = defaultdict(int)
         self.waiting: dict[str, list[tuple[int, float, int, SimulatedArrival]]] = defaultdict(list)
         self.waits_ms: list[float] = []
+        """How long each arrival waited."""
         self.busy_ms = 0.0
         self.ended_ms = 0.0
 
-    def run(self, arrivals: Iterable[SimulatedArrival]) -> list[float]:
-        """Returns how long each arrival waited, in milliseconds."""
+    def run(self, arrivals: Iterable[SimulatedArrival]) -> None:
         for number, arrival in enumerate(arrivals):
             due = arrival.due_ms / self.scenario.load
             self._until(due)
             heapq.heappush(self.ready, (-arrival.priority, due, number, arrival))
             self._start(due)
         self._until(float("inf"))
-        return self.waits_ms
 
     def _until(self, now: float) -> None:
         """Ends everything that is over at ``now``, and starts other messages in its place."""

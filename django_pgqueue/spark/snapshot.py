@@ -23,7 +23,7 @@ TAKEN = """
 """
 # Uses the block range index, whatever the statistics say: a sequential scan would read the whole history.
 BY_INDEX = "set local enable_seqscan = off"
-NOT_YET = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
+LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
     "The history has rows of transactions that this server has not reached (it is at {end}): the history was restored "
     "from a dump. Mark these rows as old, once:  update pgqueue_attempt set transaction_id = 0 where transaction_id "
@@ -47,7 +47,7 @@ class Snapshot:
             row = connection.execute(TAKEN).fetchone()
             assert row is not None  # noqa: S101 -- for the type checker: it is one row
             horizon, end, running, replica = row
-            if connection.execute(NOT_YET, [end]).fetchone() == (True,):
+            if connection.execute(LATER, [end]).fetchone() == (True,):
                 # On the server that wrote it, every visible row is of a transaction before the end.
                 raise HistoryReplaced(RESTORED.format(end=end))
         # A replica does not know which transactions run, only the oldest.

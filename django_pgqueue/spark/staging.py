@@ -15,7 +15,7 @@ from django_pgqueue.spark.errors import DatabaseUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    Lines = tuple[int, memoryview]
+    Lines = tuple[int, bytes | memoryview]
     """A number of rows, and their text for COPY."""
 
 STAGED = ("dequeue_at", "max_attempts", "priority", "queue", "channel", "task", "unique_key", "content", "headers")

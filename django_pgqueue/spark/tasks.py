@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
-
-from django_pgqueue.spark.messages import DeclaredTask
 
 EVERY = "*"
 DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredTask:
+    """The task's settings for its messages, where the row has no value."""
+
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
 
 
 def declared(*tasks: Any) -> str:

@@ -11,10 +11,10 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.spark import database, fetch, staging
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
-from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS, STEPS
 from django_pgqueue.spark.source import PgQueueDataSource
+from django_pgqueue.spark.tasks import DeclaredTask
 from tests.support.databases import empty_database, migrate, session_in
 from tests.support.pages import FOLDER
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from django_pgqueue.spark import rows as of_spark
-from django_pgqueue.spark.messages import DeclaredTask
 from django_pgqueue.spark.rows import PLAIN, Intake, Rejected, check_json
 from django_pgqueue.spark.staging import STAGED
+from django_pgqueue.spark.tasks import DeclaredTask
 from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
 from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_NAME_BYTES, MAX_PRIORITY, MIN_PRIORITY
 from django_pgqueue.values.names import name_of

@@ -84,6 +84,6 @@ def test_planning_a_read_does_not_read_the_history(connect: Connect) -> None:
     finish(session, 2000)
     with session.connection.transaction():
         session.rows(snapshot.BY_INDEX)
-        plan = "\n".join(session.column(f"explain {snapshot.NOT_YET}", [10**15]))
+        plan = "\n".join(session.column(f"explain {snapshot.LATER}", [10**15]))
     assert plan.count("Bitmap Index Scan on pgqueue_attempt") >= 2
     assert "Seq Scan" not in plan

@@ -6,7 +6,7 @@ columns, and each step of the pipeline knows what it can do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from django_pgqueue.spark import mask, schema as schemas
@@ -38,7 +38,7 @@ COLUMNS, MASKED, KEY_ID = "pgqueue.columns", "pgqueue.masked", "pgqueue.key_id"
 class KeptColumns:
     names: tuple[str, ...] = ALL
     masked: tuple[str, ...] = ()
-    key_id: str | None = None
+    key_id: str | None = field(default=None, compare=False)
     """Tells the key of the masks from others."""
 
     @classmethod
@@ -68,7 +68,7 @@ class KeptColumns:
     def decided(cls, version: Version, options: PipelineOptions) -> KeptColumns:
         """Returns what this lake has; the options may say the same, or nothing."""
         known = cls.of(version)
-        if (options.columns or options.mask) and known.without_key() != cls.asked(options).without_key():
+        if (options.columns or options.mask) and known != cls.asked(options):
             message = (
                 f"The lake has {known}, and options columns and mask say {cls.asked(options)}. Leave the options out, "
                 "or export into another folder: files that were written before would stay as they are."
@@ -81,9 +81,6 @@ class KeptColumns:
             )
             raise LakeError(message)
         return known
-
-    def without_key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return self.names, self.masked
 
     def settings(self) -> dict[str, str]:
         """Returns what the table records.  A lake with all columns gets those of later releases, too."""

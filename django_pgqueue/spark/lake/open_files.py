@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from django_pgqueue.spark.lake.data_files import sum_of_ids
-
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterator
+
+    from pyarrow.fs import FileSystem
 
     from django_pgqueue.spark.lake.place import Place
 
@@ -107,3 +107,14 @@ def by_day(batch: pa.RecordBatch, time: str) -> Iterator[tuple[dt.date, pa.Recor
     found = pc.unique(days)
     for day in found:
         yield day.as_py(), batch if len(found) == 1 else batch.filter(pc.equal(days, day))
+
+
+def sum_of_ids(files: FileSystem, path: str) -> tuple[int, int]:
+    """Returns the number of a file's rows and the sum of their ids, read back.  A step has that of its message."""
+    rows = ids = 0
+    with pq.ParquetFile(path, filesystem=files) as file:
+        for batch in file.iter_batches(columns=["id" if "id" in file.schema_arrow.names else "message_id"]):
+            rows += batch.num_rows
+            # Arrow's own sum of whole numbers has 64 bits.
+            ids += int(pc.sum(batch.column(0).cast(pa.decimal128(38))).as_py() or 0)
+    return rows, ids

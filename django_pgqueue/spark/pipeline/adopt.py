@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake import Lake, LakeError, read_lake
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from django_pgqueue.spark.lake import Version
@@ -105,7 +105,7 @@ def unended(lake: Lake, table: str, version: Version) -> pa.Table:
     """Returns the messages of a killed run, which had added their steps and not their attempts."""
     ended = read_files(lake, "attempts", version.files(), ["message_id", "final"]).where("final")
     rows = read_lake(lake.spark, lake.root, table, columns=["message_id"]).join(ended, "message_id", "left_anti")
-    return pa.table({"message_id": pa.array([row[0] for row in rows.distinct().collect()], pa.int64())})
+    return rows.distinct().toArrow()
 
 
 def check(found: Overlap) -> None:

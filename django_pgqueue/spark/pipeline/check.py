@@ -19,17 +19,17 @@ SHOWN = 3
 def check(spark: SparkSession, path: str | os.PathLike[str]) -> int:
     """Returns how many files the lake has.  Raises an error that names those that are gone, or have another size."""
     lake = Lake.open(spark, path)
-    files = [(name, file) for name in SCHEMAS if (table := lake.table(name)) for file in files_of(table)]
-    wrong = []
+    number, wrong = 0, []
     for name in SCHEMAS:
-        known = {file.path: file.bytes for table, file in files if table == name}
-        sizes = (lake.place / name).sizes(list(known))
-        wrong += [f"{name}/{path}" for (path, size), found in zip(known.items(), sizes, strict=True) if found != size]
+        files = files_of(table) if (table := lake.table(name)) else []
+        number += len(files)
+        sizes = (lake.place / name).sizes([file.path for file in files])
+        wrong += [f"{name}/{file.path}" for file, size in zip(files, sizes, strict=True) if size != file.bytes]
     if wrong:
         more = f", and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         message = (
-            f"{len(wrong):,} of the {len(files):,} files of {lake.root} are gone, or have another size: "
+            f"{len(wrong):,} of the {number:,} files of {lake.root} are gone, or have another size: "
             f"{', '.join(wrong[:SHOWN])}{more}. Restore them from a backup of the lake, or export into a new folder."
         )
         raise LakeError(message)
-    return len(files)
+    return number

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption, told
 from django_pgqueue.spark.lake import Lake
-from django_pgqueue.spark.lake.direct_export import fill
+from django_pgqueue.spark.lake.data_files import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.upkeep import compact, vacuum

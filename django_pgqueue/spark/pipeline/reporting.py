@@ -154,16 +154,10 @@ def copy(rows: Mapping[str, pa.Table], since: dt.datetime, until: dt.datetime, o
         connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()
         for name, table in rows.items():
-            cursor.execute(DELETE[name], (since, until))
-            with cursor.copy(COPY[name]) as copied:
+            # The names are those of this package.
+            cursor.execute(f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode(), (since, until))  # noqa: S608
+            with cursor.copy(f"copy pgqueue_{name} ({', '.join(table.column_names)}) from stdin".encode()) as copied:
                 for batch in table.to_batches(max_chunksize=10_000):
                     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                         # A histogram is a list of pairs.
                         copied.write_row([json.dumps(dict(v)) if isinstance(v, list) else v for v in row])
-
-
-DELETE = {name: f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode() for name in TABLES}  # noqa: S608
-COPY = {
-    name: f"copy pgqueue_{name} ({', '.join(SCHEMAS[name].names)}) from stdin".encode()  # names of this package
-    for name in TABLES
-}

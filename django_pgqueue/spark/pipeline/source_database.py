@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -14,7 +14,7 @@ from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import SQL_NAMES
 from django_pgqueue.spark.session import same_environment
-from django_pgqueue.spark.snapshot import BY_INDEX
+from django_pgqueue.spark.snapshot import BY_INDEX, LATER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
 TODAY = "select (pgqueue_clock() at time zone 'UTC')::date"
-LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 UNREAD = """
     select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
     from pgqueue_attempt where transaction_id >= %s
@@ -110,17 +109,12 @@ class Origin:
 
     def unread(self, position: int) -> tuple[int, float]:
         """Returns how many attempts a lake at this position lacks, and how many seconds ago the first of them ended."""
-        with self.connection.transaction():
-            self.connection.execute(BY_INDEX)
-            found = self.connection.execute(UNREAD, [position]).fetchone()
+        found = self._since(UNREAD, position)
         return (int(found[0]), max(0.0, float(found[1]))) if found else (0, 0.0)
 
     def held_back(self, end: int) -> str | None:
         """Returns what keeps the attempts after ``end`` from being exported; None: there are none, or nothing does."""
-        with self.connection.transaction():
-            self.connection.execute(BY_INDEX)
-            waiting = self.connection.execute(LATER, [end]).fetchone()
-        if not waiting or not waiting[0]:
+        if self._since(LATER, end) != (True,):
             return None
         number = str(end % 2**32)
         with database.connect(self.primary) as connection:
@@ -143,6 +137,11 @@ class Origin:
             f"Finished attempts wait for {who} in the database {where}, whose transaction has been open {age}: what it "
             f"writes must come first. {remedy}."
         )
+
+    def _since(self, query: str, transaction: int) -> tuple[Any, ...] | None:
+        with self.connection.transaction():
+            self.connection.execute(BY_INDEX)
+            return self.connection.execute(query.encode(), [transaction]).fetchone()
 
     def _value(self, query: str) -> object:
         row = self.connection.execute(query.encode()).fetchone()

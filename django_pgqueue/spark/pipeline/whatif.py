@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812
@@ -59,8 +59,8 @@ def whatif(
     progress.step("reading arrivals")
     recorded = record(read_lake(spark, path, columns=COLUMNS, since=since, until=until), queues)
     progress.step(f"simulating {len(scenarios)} scenarios")
-    found = spark.sparkContext.parallelize([asdict(scenario) for scenario in scenarios], len(scenarios)).map(
-        lambda words: predict(recorded.value, Scenario(**words))
+    found = spark.sparkContext.parallelize(list(scenarios), len(scenarios)).map(
+        lambda scenario: predict(recorded.value, scenario)
     )
     return found.collect()
 

@@ -1,4 +1,4 @@
-"""Messages enqueued and attempts ended in each hour, of each queue, task and channel."""
+"""Figures of each hour: messages enqueued, attempts ended, and their errors; and hours added up to days."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from django_pgqueue.spark.report.moments import hour_of, ms, run_ms, wait_ms, wi
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import Column, DataFrame
 
 KEYS = ("hour", "queue", "task", "channel")
 STATUSES = ("succeeded", "deferred", "retried", "failed", "cancelled", "lost")
 KINDS = ("wait", "run")
+HISTOGRAMS = tuple(f"{kind}_histogram" for kind in KINDS)
+MAX_EXAMPLE = 200
 COUNTS = (*STATUSES, "messages", "message_attempts", "sla_misses", "wait_ms", "run_ms")
 
 
@@ -63,7 +65,7 @@ def _histogram(kind: str) -> Column:
 
 
 def _total(name: str) -> Column:
-    if name.endswith("_histogram"):
+    if name in HISTOGRAMS:
         return F.coalesce(F.first(name, ignorenulls=True), F.expr(EMPTY)).alias(name)
     if name == "sla_misses":
         return F.sum(name).alias(name)  # null: there is no target
@@ -100,3 +102,33 @@ def _enqueued(attempts: DataFrame, waiting: DataFrame | None) -> DataFrame:
     if waiting is not None:
         messages = messages.unionByName(waiting.select("created_at", *KEYS[1:]))
     return messages.groupBy(hour_of(ms("created_at")).alias("hour"), *KEYS[1:]).agg(F.count(F.lit(1)).alias("enqueued"))
+
+
+def rollup(report: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Adds up the rows of ``report_hour`` that have the same values in the columns ``by``: no attempt is read again.
+
+    >>> rollup(report.withColumn("day", F.to_date("hour")), ["day", "queue"])  # doctest: +SKIP
+    """
+    sums = [name for name in REPORT_HOUR.names if name not in {*KEYS, *HISTOGRAMS}]
+    parts = report.groupBy(*by).agg(*(F.sum(name).alias(name) for name in sums))
+    for name in HISTOGRAMS:
+        counted = report.select(*by, F.explode(name).alias("bucket", "times"))
+        added = counted.groupBy(*by, "bucket").agg(F.sum("times").alias("times"))
+        merged = added.groupBy(*by).agg(histogram(F.struct("bucket", "times")).alias(name))
+        parts = parts.unionByName(merged, allowMissingColumns=True)
+    return parts.groupBy(*by).agg(*map(_total, [*sums, *HISTOGRAMS]))
+
+
+def errors_by_hour(attempts: DataFrame, *, since: dt.datetime, until: dt.datetime) -> DataFrame:
+    """Returns one row for each hour, queue, task and class of error, with the columns of ``report_error``."""
+    # A lake may be without the texts of errors.
+    example = F.max_by("error_message", "id") if "error_message" in attempts.columns else F.lit(None).cast("string")
+    return (
+        attempts.where(within("finished_at", since, until))
+        .where("error_class is not null")
+        .groupBy(hour_of(ms("finished_at")).alias("hour"), "queue", "task", "error_class")
+        .agg(
+            F.count(F.lit(1)).alias("attempts"),
+            F.substring(example, 1, MAX_EXAMPLE).alias("example"),
+        )
+    )
