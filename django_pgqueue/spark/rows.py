@@ -98,12 +98,12 @@ class Rows:
     """The rows of one batch."""
 
     def __init__(self, batch: pa.RecordBatch, tasks: Mapping[str, DeclaredTask], max_content_bytes: int) -> None:
-        self.columns = {name: _simple(batch.column(name)) for name in batch.schema.names}
         self.number = batch.num_rows
         self.tasks = tasks
         self.max_content_bytes = max_content_bytes
         self.unfit: dict[int, str] = {}
         """The first reason of each row that cannot become a message."""
+        self.columns = {name: self._text(name, _simple(batch.column(name))) for name in batch.schema.names}
 
     def staged(self) -> list[pa.Array | None]:
         """Returns the columns of ``STAGED`` for the fit rows; None: the column has no values."""
@@ -120,6 +120,18 @@ class Rows:
             return columns
         fit = pa.array([row not in self.unfit for row in range(self.number)])
         return [None if column is None else column.filter(fit) for column in columns]
+
+    def _text(self, name: str, column: pa.Array) -> pa.Array:
+        """Returns the column in UTF-8.  Spark keeps text that is not, and such a row shows its bytes as ``\\xff``."""
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            given = column.cast(pa.binary())
+            texts = [None if text is None else text.decode(errors="backslashreplace") for text in given.to_pylist()]
+            readable = pa.array(texts, pa.string())
+            self._refuse(pc.not_equal(given, readable.cast(pa.binary())), f"{name} is not text in UTF-8")
+            return readable
+        return column
 
     def _declared(self) -> dict[str, pa.Array]:
         """Returns the settings of the rows' tasks, and checks the tasks."""

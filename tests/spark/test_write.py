@@ -177,6 +177,17 @@ def test_invalid_rows_are_written_to_the_dead_letters_with_place_and_reason(
     assert list((tmp_path / "dead").iterdir()) == [file]
 
 
+def test_text_that_is_not_utf8_is_a_row_with_a_reason(spark: SparkSession, queue: Session, tmp_path: Path) -> None:
+    """Spark keeps the bytes of a file or of another database as they are, and PostgreSQL refuses them."""
+    rows = "values (0, X'6d61696c'), (1, X'6dff'), (2, null)"
+    frame = spark.sql(f"select '1' as content, cast(queue as string) as queue from ({rows}) as t (n, queue) order by n")
+    write(frame.coalesce(1), deadLetterPath=tmp_path / "dead")
+    assert len(queue.messages()) == 2
+    [file] = (tmp_path / "dead").iterdir()
+    [letter] = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (letter["reason"], letter["row"]["queue"]) == ("queue is not text in UTF-8", "m\\xff")
+
+
 def test_an_invalid_row_fails_the_run_and_nothing_is_enqueued(spark: SparkSession, queue: Session) -> None:
     frame = calls(spark, 100).selectExpr("task", "if(args like '[7%', 'oops', args) as args")
     with pytest.raises(PySparkException) as caught:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
-from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, WITHOUT_VALUES, files_of
-from django_pgqueue.spark.lake.place import LOG
+from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
@@ -84,10 +82,7 @@ def erase(lake: Lake, condition: str) -> int:
     messages = gone.group_by("message_id").aggregate([])
     for name in HISTORY[1:]:
         erase_rows(lake, name, messages)
-    erased = erase_rows(lake, "attempts", gone.drop_columns("message_id"))
-    for name in SCHEMAS:
-        forget_values(lake, name)
-    return erased
+    return erase_rows(lake, "attempts", gone.drop_columns("message_id"))
 
 
 def erase_rows(lake: Lake, name: str, gone: pa.Table) -> int:
@@ -124,23 +119,3 @@ def unless_overtaken(lake: Lake, name: str, work: Callable[[DeltaTable], Result]
 
 def is_overtaken(lake: Lake, name: str, version: int) -> bool:
     return lake.opened(name).version() > version
-
-
-def forget_values(lake: Lake, name: str) -> None:
-    """Begins the log of a table anew, which has the least and greatest values of files that an earlier version merged.
-
-    A process that writes meanwhile ends with an error, and its next run goes on.
-    """
-    table, log = lake.table(name), lake.place / name / LOG
-    if table is None or WITHOUT_VALUES.items() <= table.metadata().configuration.items():
-        return
-    before = table.version()
-    same = (replace(file.add(), data_change=False) for file in files_of(table))
-    table.create_write_transaction(list(same), "append", table.schema(), ["date"])
-    table = lake.opened(name)
-    table.create_checkpoint()
-    for entry in log.names():
-        if (number := entry.partition(".")[0]).isdigit() and int(number) < table.version():
-            log.files.delete_file(entry)
-    table.alter.set_table_properties(WITHOUT_VALUES, raise_if_not_exists=False)
-    lake.sync(name, before)

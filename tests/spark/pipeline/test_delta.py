@@ -17,7 +17,7 @@ from deltalake import DeltaTable, TableFeatures
 from django_pgqueue.spark.lake import DataFile, Lake, LakeError, NotALake, OldLake, convert, read_lake, upkeep
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, WITHOUT_VALUES, files_of
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
 from django_pgqueue.spark.lake.upkeep import compact, erase
@@ -140,16 +140,9 @@ def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
             step()
 
 
-@pytest.mark.parametrize("settings", [WITHOUT_VALUES, {}], ids=["", "made before"])
-def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(  # noqa: PLR0917
-    spark: SparkSession,
-    lake: Path,
-    add: Add,
-    connect: Connect,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, str],
+def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect
 ) -> None:
-    monkeypatch.setattr("django_pgqueue.spark.lake.lake.WITHOUT_VALUES", settings)
     session = connect()
     for person in ("ann", "bob", "cem"):
         session.create({"to": f"{person}@example.org"}, queue="mail")
@@ -157,7 +150,6 @@ def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(  # noqa: P
         add(session, lake)
     compact(Lake.open(spark, lake), most=1)
     [*kept, last] = ids(spark, lake)
-    assert ("example.org" in log_of(lake / "attempts")) is not bool(settings)
     DeltaTable(lake / "attempts").create_checkpoint()
     position = Lake.open(spark, lake).version().position
     assert erase(Lake.open(spark, lake), f"id = {last}") == 1
