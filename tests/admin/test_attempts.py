@@ -2,27 +2,24 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
-from django.test import Client
 
 from django_pgqueue import functions
 from django_pgqueue.admin.attempt.admin import HistoryChangeList
 from django_pgqueue.models import Attempt, Message
 from tests.support.address import conninfo
-from tests.support.admin_page import Visitor
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, fail, retry, send, sql
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import Settings
 
     from django_pgqueue.testing import Clock
+    from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.usefixtures("clock")
 
@@ -330,25 +327,8 @@ class TestEnqueueAgain:
 
     @pytest.mark.django_db(transaction=True)
     def test_two_requests_of_a_double_click_at_a_time_enqueue_once(self, root: Visitor, clock: Clock) -> None:
-        attempt = attempt_of(ended(clock=clock))
-        sent = {"seen": root.open(ATTEMPTS).root.one("input", name="seen").attributes["value"]}
-
-        def click() -> list[str]:
-            try:
-                client = Client()
-                client.cookies = root.client.cookies.copy()  # type: ignore[assignment]
-                return Visitor(client).act(ATTEMPTS, "enqueue_again", [attempt], **sent).said
-            finally:
-                connection.close()
-
-        waiting = "select count(distinct pid) from pg_locks where not granted"
-        with ThreadPoolExecutor(2) as pool, psycopg.connect(conninfo()) as other:
-            other.execute("lock table django_admin_log in exclusive mode")
-            answers = [pool.submit(click) for _ in range(2)]
-            wait_until(lambda: other.execute(waiting).fetchone() == (2,), "both wait")
-            other.rollback()
-            said = sorted(one.result() for one in answers)
-        assert any("since the page was shown, you have acted on" in text for texts in said for text in texts)
+        said = root.double_click(ATTEMPTS, "enqueue_again", [attempt_of(ended(clock=clock))])
+        assert any("since the page was shown, you have acted on" in text for text in said), said
         assert Message.objects.count() == 1
 
     @pytest.mark.django_db(transaction=True)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
+import psycopg
+from django.db import connections
+from django.test import Client
+
+from tests.support.address import conninfo
+from tests.support.waiting import wait_until
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from django.test import Client
 
 VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source"}
 
@@ -182,6 +188,26 @@ class Visitor:
         """Choose an action for some rows of a list, and see what comes."""
         data = {"action": action, "_selected_action": selected, "index": 0, "select_across": 0, **more}
         return Page(self.client.post(url, data, follow=True))
+
+    def double_click(self, url: str, action: str, selected: Sequence[int | str]) -> list[str]:
+        """Choose an action in two requests at a time, which both get as far as the log.  Returns what both are told."""
+        sent = {"seen": self.open(url).root.one("input", name="seen").attributes["value"]}
+
+        def click() -> list[str]:
+            try:
+                client = Client()
+                client.cookies = self.client.cookies.copy()  # type: ignore[assignment]
+                return Visitor(client).act(url, action, selected, **sent).said
+            finally:
+                connections.close_all()
+
+        waiting = "select count(distinct pid) from pg_locks where not granted"
+        with ThreadPoolExecutor(2) as pool, psycopg.connect(conninfo()) as other:
+            other.execute("lock table django_admin_log in exclusive mode")
+            answers = [pool.submit(click) for _ in range(2)]
+            wait_until(lambda: other.execute(waiting).fetchone() == (2,), "both wait")
+            other.rollback()
+            return [text for one in answers for text in one.result()]
 
     def press(self, page: Page, words: str) -> Page:
         """Press one of the buttons of a message's page."""

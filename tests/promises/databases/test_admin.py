@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.db import connections
-from django.test import Client
 
 from django_pgqueue import functions
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Schedule
-from tests.support.address import conninfo
-from tests.support.admin_page import Visitor
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, visitor_of
-from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
-    from tests.support.admin_page import Page
+    from tests.support.admin_page import Page, Visitor
 
 # "jobs" is that of the default backend.
 OTHER = "?database=default"
@@ -173,25 +167,8 @@ def test_a_deletion_redirects_to_the_list_of_its_database(root: Visitor) -> None
 
 @pytest.mark.django_db(transaction=True, databases=["default", "jobs"])
 def test_a_double_click_acts_once_where_the_queue_has_another_database_than_the_log(root: Visitor) -> None:
-    schedules = "/admin/django_pgqueue/schedule/"
     task, content = "tests.support.tasks.remind", {"args": ["Ada"], "kwargs": {}}
     Schedule.objects.using("jobs").create(name="daily", task=task, content=content, cron="0 * * * *", next_at=0)
-    sent = {"seen": root.open(schedules).root.one("input", name="seen").attributes["value"]}
-
-    def click() -> list[str]:
-        try:
-            client = Client()
-            client.cookies = root.client.cookies.copy()  # type: ignore[assignment]
-            return Visitor(client).act(schedules, "run_now", ["daily"], **sent).said
-        finally:
-            connections.close_all()
-
-    waiting = "select count(distinct pid) from pg_locks where not granted"
-    with ThreadPoolExecutor(2) as pool, psycopg.connect(conninfo()) as other:
-        other.execute("lock table django_admin_log in exclusive mode")
-        answers = [pool.submit(click) for _ in range(2)]
-        wait_until(lambda: other.execute(waiting).fetchone() == (2,), "both wait")
-        other.rollback()
-        said = [text for one in answers for text in one.result()]
+    said = root.double_click("/admin/django_pgqueue/schedule/", "run_now", ["daily"])
     assert any("since the page was shown, you have acted on" in text for text in said), said
     assert Message.objects.using("jobs").count() == 1
