@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from django_pgqueue.functions.connection import answered_ids, array_of
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Iterable
 
     from django_pgqueue.functions.connection import Connection
@@ -27,38 +28,41 @@ class Success:
     finished_at: dt.datetime | None = None
 
 
-# Times are sent as seconds since 1970: writing and parsing them as text took a tenth of the cost of an attempt.
+# Times are sent as microseconds since 1970: to write and parse them as text took a tenth of the cost of an attempt, and
+# as floats a thirtieth.
 COMPLETE = """
 select pgqueue_message_complete(
     %s::bigint[], %s::integer[], %s, %s::jsonb[],
-    array(select to_timestamp(t) from unnest(%s::float8[]) as t),
-    array(select to_timestamp(t) from unnest(%s::float8[]) as t))
+    array(select to_timestamp(t / 1e6::float8) from unnest(%s::bigint[]) as t),
+    array(select to_timestamp(t / 1e6::float8) from unnest(%s::bigint[]) as t))
 """
+EPOCH, MICROSECOND = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
     """Completes attempts and returns the ids of those that ``worker`` still held; the others were lost."""
     # If there are two attempts at one message, only the later one can be held, and the SQL takes the first in the list.
-    ends = sorted(successes, key=lambda success: (success.id, -success.attempt))
+    ends = sorted(successes, key=attrgetter("attempt"), reverse=True)
+    ends.sort(key=attrgetter("id"))
     results = [end.result for end in ends]
     with connection.cursor() as cursor:
         cursor.execute(
             COMPLETE,
             (
-                array_of(end.id for end in ends),
-                array_of(end.attempt for end in ends),
+                array_of([end.id for end in ends]),
+                array_of([end.attempt for end in ends]),
                 worker,
-                results if any(result is not None for result in results) else None,
-                array_of(_seconds(end.started_at) for end in ends),
-                array_of(_seconds(end.finished_at) for end in ends),
+                None if results.count(None) == len(results) else results,
+                array_of([_microseconds(end.started_at) for end in ends]),
+                array_of([_microseconds(end.finished_at) for end in ends]),
             ),
         )
         return {row[0] for row in cursor.fetchall()}
 
 
-def _seconds(moment: dt.datetime | None) -> float | str:
-    """Returns the seconds since 1970.  A float is exact to the microsecond for another 200 years."""
-    return "null" if moment is None else moment.timestamp()
+def _microseconds(moment: dt.datetime | None) -> int | str:
+    """Returns the microseconds since 1970, of which PostgreSQL makes a float: exact for another 200 years."""
+    return "null" if moment is None else (moment - EPOCH) // MICROSECOND
 
 
 LOCKED = """

@@ -56,6 +56,8 @@ class Floors:
             self._full_claim_at = now + seconds * (1 - FULL_SHARE) / FULL_SHARE
             if not self.slow:
                 self._floors.clear()
+        if not (self.slow or self._until_full):
+            return  # the next claim is a full one
         for message in claimed:
             if message.channel is not None:
                 continue  # a claim looks into each lane from its head

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
+from datetime import timedelta
+from time import monotonic
 
 
 class DatabaseClock:
@@ -16,15 +17,15 @@ class DatabaseClock:
         self.start(dt.datetime.now(dt.UTC))
 
     def start(self, now: dt.datetime) -> None:
-        self._base = (now, time.monotonic())
+        self._base = (now, monotonic())
 
     def correct(self, now: dt.datetime) -> None:
         """Sets the clock to a later time only.  A time of the database is older by its way to here; and with a clock
         that never goes back no job ends before it started.
         """
         if now > self():
-            self._base = (now, time.monotonic())  # one assignment: slots read at the same time
+            self._base = (now, monotonic())  # one assignment: slots read at the same time
 
     def __call__(self) -> dt.datetime:
         base, at = self._base
-        return base + dt.timedelta(seconds=time.monotonic() - at)
+        return base + timedelta(0, monotonic() - at)  # seconds by name, and names by a module, take half as long again
