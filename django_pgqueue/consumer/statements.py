@@ -16,7 +16,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
     from typing import Self
 
     import psycopg
@@ -35,6 +35,8 @@ class Statements:
         self._connection = connection
         self._names: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._transformer = Transformer(connection)
+        self.meanwhile: Callable[[], object] | None = None
+        """What to do while PostgreSQL works on the next statement.  It must not use the connection."""
 
     def cursor(self) -> Self:
         return self
@@ -48,6 +50,7 @@ class Statements:
     def execute(self, sql: str, params: Sequence[Any] = ()) -> None:
         """``sql`` with ``%s`` for each parameter.  Raises what psycopg raises."""
         transformer, pgconn = self._transformer, self._connection.pgconn
+        meanwhile, self.meanwhile = self.meanwhile, None
         values = transformer.dump_sequence(params, [PyFormat.AUTO] * len(params))
         types, formats = transformer.types or (), transformer.formats
         name = self._names.get((sql, types))
@@ -57,7 +60,11 @@ class Statements:
             self._answer(generators.execute(pgconn))
             self._names[sql, types] = name
         pgconn.send_query_prepared(name, values, param_formats=formats, result_format=Format.BINARY)
-        transformer.set_pgresult(self._answer(generators.execute(pgconn)))
+        try:
+            if meanwhile is not None:
+                meanwhile()
+        finally:  # or the next statement would get this answer
+            transformer.set_pgresult(self._answer(generators.execute(pgconn)))
 
     @property
     def connection(self) -> psycopg.Connection[Any]:

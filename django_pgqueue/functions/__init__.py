@@ -46,9 +46,11 @@ from django_pgqueue.functions.edit import (
 )
 from django_pgqueue.functions.ends import (
     Success,
+    completion,
     message_cancellations,
     message_cancelled,
     message_complete,
+    message_complete_prepared,
     message_defer,
     message_fail,
     message_heartbeat,

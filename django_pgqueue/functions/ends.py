@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.connection import answered_ids, array_of
 
@@ -41,23 +41,28 @@ EPOCH, MICROSECOND = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(micros
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
     """Completes attempts and returns the ids of those that ``worker`` still held; the others were lost."""
+    return message_complete_prepared(connection, completion(successes, worker=worker))
+
+
+def message_complete_prepared(connection: Connection, parameters: tuple[Any, ...]) -> set[int]:
+    """Does the same.  ``parameters``: those of ``completion``."""
+    return answered_ids(connection, COMPLETE, parameters)
+
+
+def completion(successes: Iterable[Success], *, worker: str) -> tuple[Any, ...]:
+    """Prepares ``message_complete``, without the database."""
     # If there are two attempts at one message, only the later one can be held, and the SQL takes the first in the list.
     ends = sorted(successes, key=attrgetter("attempt"), reverse=True)
     ends.sort(key=attrgetter("id"))
     results = [end.result for end in ends]
-    with connection.cursor() as cursor:
-        cursor.execute(
-            COMPLETE,
-            (
-                array_of([end.id for end in ends]),
-                array_of([end.attempt for end in ends]),
-                worker,
-                None if results.count(None) == len(results) else results,
-                array_of([_microseconds(end.started_at) for end in ends]),
-                array_of([_microseconds(end.finished_at) for end in ends]),
-            ),
-        )
-        return {row[0] for row in cursor.fetchall()}
+    return (
+        array_of([end.id for end in ends]),
+        array_of([end.attempt for end in ends]),
+        worker,
+        None if results.count(None) == len(results) else results,
+        array_of([_microseconds(end.started_at) for end in ends]),
+        array_of([_microseconds(end.finished_at) for end in ends]),
+    )
 
 
 def _microseconds(moment: dt.datetime | None) -> int | str:

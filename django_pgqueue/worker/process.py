@@ -128,6 +128,7 @@ class WorkerProcess:
             settle=self.upkeep.settle,
             schedules=self.upkeep.scheduler.fired,
             on_claim=self.reporter.claimed,
+            meanwhile=self._collect_and_prepare,
         )
         self.orders = Orders(
             settings.threads,
@@ -260,6 +261,10 @@ class WorkerProcess:
             self.claimer.learn(ends)
             self.upkeep.recycling.jobs += len(ends)
             self.recorder.add(ends, now=time.monotonic())
+
+    def _collect_and_prepare(self) -> None:
+        self._collect()
+        self.recorder.prepare()
 
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)

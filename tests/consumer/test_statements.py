@@ -96,6 +96,32 @@ def test_an_error_of_the_statement_is_psycopgs_and_the_next_one_runs(statements:
     assert fetched(statements, "select 1 / %s::integer", 1) == [(1,)]
 
 
+def test_something_else_is_done_while_postgresql_works(
+    statements: Statements, connection: psycopg.Connection[Any]
+) -> None:
+    found: list[psycopg.pq.TransactionStatus] = []
+    statements.meanwhile = lambda: found.append(connection.info.transaction_status)
+    assert fetched(statements, "select 1 from pg_sleep(0.05)") == [(1,)]
+    assert fetched(statements, "select 2") == [(2,)]
+    assert found == [psycopg.pq.TransactionStatus.ACTIVE], "once, and before the answer was read"
+
+
+def test_an_error_of_something_else_leaves_no_answer_behind(statements: Statements) -> None:
+    statements.meanwhile = lambda: [][1]
+    with pytest.raises(IndexError):
+        fetched(statements, "select 1")
+    assert fetched(statements, "select 2") == [(2,)]
+
+
+def test_something_else_is_not_done_for_a_later_statement(statements: Statements) -> None:
+    found: list[int] = []
+    statements.meanwhile = lambda: found.append(1)
+    with pytest.raises(psycopg.ProgrammingError):
+        fetched(statements, "select %s", object())
+    assert fetched(statements, "select 2") == [(2,)]
+    assert found == []
+
+
 def test_a_lost_connection_is_an_error(statements: Statements, connection: psycopg.Connection[Any]) -> None:
     with connect("default") as other:
         other.execute("select pg_terminate_backend(%s, 5000)", (connection.info.backend_pid,))

@@ -336,6 +336,79 @@ def test_ends_that_are_not_written_are_kept_when_the_connection_breaks(bench: Be
     assert len(history()) == 3
 
 
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_pgqueue.worker.record.recorder.MANY", 2)
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_ends_that_come_after_the_statement_was_prepared_have_another_one(bench: Bench) -> None:
+    messages = bench.claim(5)
+    for message in messages[:3]:
+        bench.end(message, result=f"{message.id}")
+    bench.recorder.prepare()
+    for message in messages[3:]:
+        bench.end(message, result=f"{message.id}")
+    bench.recorder.prepare()
+    assert bench.recorder.due_at(busy=True) <= time.monotonic(), "what is prepared waits for nothing"
+    bench.recorder.write_if_due(now=time.monotonic(), busy=True)
+    assert list(history()) == [message.id for message in messages[:3]]
+    assert len(bench.recorder) == 2
+    bench.recorder.write()
+    assert dict(Attempt.objects.values_list("message_id", "result")) == {m.id: m.id for m in messages}
+    assert len(bench.recorder) == 0
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_only_successes_are_prepared(bench: Bench) -> None:
+    messages = bench.claim(3)
+    bench.end(messages[0])
+    bench.end(messages[1], error=Error(message="no"))
+    bench.end(messages[2])
+    bench.recorder.prepare()
+    bench.recorder.write_if_due(now=0.001, busy=True)
+    assert history() == {}, "they wait for others"
+    bench.recorder.write()
+    assert list(history().values()).count("failed") == 1
+    assert len(history()) == 3
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_prepared_ends_are_written_one_by_one_where_rows_are_locked_lost_or_refused(bench: Bench) -> None:
+    fine, locked, lost, refused = bench.claim(4)
+    for message in (fine, locked, lost):
+        bench.end(message)
+    bench.end(refused, TOO_DEEP)
+    bench.recorder.prepare()
+    Message.objects.filter(pk=lost.id).update(worker="another")
+    with open_transaction("select from pgqueue_message where id = %s for update", locked.id):
+        bench.recorder.write_if_due(now=time.monotonic(), busy=True)
+        assert bench.statuses == {fine.id: "succeeded", lost.id: "lost"}
+    for _ in range(MAX_REFUSALS):
+        bench.recorder.write_blocked(now=0.0)
+    assert history() == {fine.id: "succeeded", locked.id: "succeeded", refused.id: "failed"}
+    assert len(bench.recorder) == 0
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_prepared_ends_are_kept_when_the_connection_breaks(bench: Bench, session: Session) -> None:
+    messages = bench.claim(4)
+    for message in messages[:3]:
+        bench.end(message)
+    bench.recorder.prepare()
+    bench.end(messages[3])
+    session.rows("select pg_terminate_backend(%s, 5000)", bench.session.connection.info.backend_pid)
+    with pytest.raises(psycopg.OperationalError):
+        bench.recorder.write_if_due(now=time.monotonic(), busy=True)
+    assert len(bench.recorder) == 4
+    bench.recorder.prepare()
+    bench.recorder.pause(1.0, now=time.monotonic())
+    assert bench.recorder.due_at(busy=True) > time.monotonic() + 0.5, "not first on the next connection"
+    bench.session.open()
+    bench.recorder.write()
+    assert len(history()) == 4
+
+
 def test_an_end_does_not_fail_because_a_function_is_missing_for_a_moment(bench: Bench, session: Session) -> None:
     [message] = bench.claim(1)
     bench.end(message)

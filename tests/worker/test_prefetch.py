@@ -103,6 +103,26 @@ def test_a_few_delayed_jobs_change_the_estimate_little() -> None:
         assert turn < 12 or pace.room(0) == MAX_CLAIMED
 
 
+def test_a_delayed_job_that_comes_alone_changes_the_estimate_little() -> None:
+    pace = Prefetch(4)
+    for _ in range(40):
+        pace.learn(one_after_the_other([0.000012] * 1000, slots=4))
+        pace.learn([lasted(0.033, until=NOW)])
+        assert pace.room(0) == MAX_CLAIMED
+
+
+def test_long_jobs_after_many_short_ones_are_noticed_within_a_few() -> None:
+    pace = Prefetch(4)
+    for _ in range(40):
+        pace.learn(one_after_the_other([0.000012] * 1000, slots=4))
+    held = []
+    for _ in range(4):
+        pace.learn([lasted(1.0, until=NOW)])
+        held.append(pace.most_held)
+    assert held[0] <= 200
+    assert held[-1] <= 16
+
+
 @pytest.mark.parametrize("place", [0, 1, 30, 62, 63])
 def test_a_long_job_among_short_ones_is_not_overlooked(place: int) -> None:
     pace = learned(*[0.000012] * 20)

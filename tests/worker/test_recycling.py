@@ -78,6 +78,12 @@ def test_a_process_that_uses_too_much_memory_from_the_start_runs_a_job(start: St
     assert worker.stop() == 0
 
 
+def test_collections_of_garbage_do_not_look_at_what_a_process_has_loaded(start: Start) -> None:
+    worker = start("--threads", "1")
+    assert ended(slow.frozen.enqueue()).return_value > 10_000
+    assert worker.stop() == 0
+
+
 def test_a_long_job_does_not_keep_the_other_slots_idle(start: Start, diary: Diary) -> None:
     long = slow.hold.using(max_attempts=1).enqueue("x")
     worker = start("--max-jobs", "3", "--threads", "2", "--grace-seconds", "0.1")

@@ -11,6 +11,7 @@ import psycopg
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.consumer.parts import NOT_DUE
+from django_pgqueue.consumer.statements import Statements
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.caution import Caution, memory_error
@@ -63,11 +64,13 @@ class Claimer:
         settle: Callable[[], object],
         schedules: Callable[[], Sequence[str] | None],
         on_claim: Callable[[int, float], None],
+        meanwhile: Callable[[], None],
     ) -> None:
         """``unrecorded`` returns how many held messages have ended.  ``may_take`` returns how many more the process may
         take beside so many unfinished ones, before another process replaces it.  ``settle`` releases messages that
         waited for others that have ended.  ``schedules``: see ``Rest``.  ``on_claim`` gets the number of messages of
-        each claim, and its seconds.
+        each claim, and its seconds.  ``meanwhile``: what the process's thread does while PostgreSQL works on a claim
+        in a flood.
         """
         self.settings = settings
         self.session = session
@@ -79,6 +82,7 @@ class Claimer:
         self.may_take = may_take
         self.settle = settle
         self.on_claim = on_claim
+        self.meanwhile = meanwhile
         self.held = Held(settings, session, parts)
         self.versions = Versions(session, options.version)
         self.unknown = UnknownMessages(
@@ -115,6 +119,7 @@ class Claimer:
         )
         self.idleness = Idleness(settings.leaves_after_seconds)
         self._unreadable: list[tuple[functions.Token, Error]] = []
+        self._meanwhile_seconds = 0.0
 
     def unfinished(self) -> int:
         """Returns how many held messages have not ended."""
@@ -201,6 +206,7 @@ class Claimer:
             prospect = self._prospect() if polls else None
             floors = None if unparks else self.floors.choose(began)
             wanted = min(MAX_CLAIMED, room + self.unknown.extra, self.caution.limit or MAX_CLAIMED)
+            self._meanwhile_seconds = 0.0
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
             now = time.monotonic()
             if unparks:
@@ -213,7 +219,7 @@ class Claimer:
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
         self.caution.claimed(len(claimed), len(self._unreadable))
-        seconds, more = now - began - waited_seconds, len(claimed) >= wanted
+        seconds, more = now - began - waited_seconds - self._meanwhile_seconds, len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
             claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
@@ -260,12 +266,19 @@ class Claimer:
             "floors": floors,
         }
         statements, unreadable = self.session.statements, self._cannot_be_read
+        if self.turns.more and isinstance(statements, Statements):
+            statements.meanwhile = self._do_meanwhile
         if care or not alone or not self.turns.due(room, now=now):
             return functions.message_dequeue(statements, **wanted, flush=False, care=care, unreadable=unreadable), 0.0
         claimed, waited_ms = functions.message_dequeue_in_turn(
             statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=unreadable
         )
         return claimed, self.turns.waited(waited_ms, now=time.monotonic())
+
+    def _do_meanwhile(self) -> None:
+        began = time.monotonic()
+        self.meanwhile()
+        self._meanwhile_seconds = time.monotonic() - began
 
     def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()

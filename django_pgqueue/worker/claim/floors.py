@@ -31,6 +31,7 @@ class Floors:
 
     def __init__(self) -> None:
         self._floors: dict[tuple[str, int], Floor] = {}
+        self._latest: Sequence[Received] = ()
         self._full_claim_at = 0.0
         self._until_full = 0
         self.slow = False
@@ -39,6 +40,7 @@ class Floors:
         """Returns the floors for the next claim, highest priority first; None: a full claim."""
         if not self._until_full and (not self.slow or now >= self._full_claim_at):
             return None
+        self._learn_latest()
         return sorted(self._floors.values(), key=lambda floor: -floor.priority) or None
 
     def learn(
@@ -54,10 +56,15 @@ class Floors:
             usual = SLOW_SECONDS_A_MESSAGE * (len(claimed) - of_channels) + SLOW_SECONDS_IN_A_CHANNEL * of_channels
             self.slow = seconds > SLOW_SECONDS + usual
             self._full_claim_at = now + seconds * (1 - FULL_SHARE) / FULL_SHARE
-            if not self.slow:
-                self._floors.clear()
-        if not (self.slow or self._until_full):
-            return  # the next claim is a full one
+        if full and not self.slow:
+            self._floors.clear()
+        else:
+            self._learn_latest()
+        self._latest = claimed
+
+    def _learn_latest(self) -> None:
+        """Learns the floors of the last claim.  Not after each one: where claims are fast, nobody needs them."""
+        claimed, self._latest = self._latest, ()
         for message in claimed:
             if message.channel is not None:
                 continue  # a claim looks into each lane from its head

@@ -25,6 +25,7 @@ class Prefetch:
         self.slots = slots
         self.ahead = ahead
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
+        self._seconds = self._count = 0.0
         self.is_known = False
         self.last_progress = 0.0
         """The time when something was begun or has ended, by the monotonic clock."""
@@ -32,15 +33,16 @@ class Prefetch:
     def learn(self, ended: Sequence[EndedAttempt]) -> None:
         # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to
         # have taken a thousand times as long as the others.  All together cannot seem to have taken more time than the
-        # slots had.
-        seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended) / len(ended)
-        slowly = self.is_known and seconds < self.job_seconds
-        self.job_seconds += (seconds - self.job_seconds) * (0.5 if slowly else 0.9 if self.is_known else 0.95)
+        # slots had.  Those before count half, because such a job may come alone.
+        self._seconds = self._seconds / 2 + sum((end.finished_at - end.started_at).total_seconds() for end in ended)
+        self._count = self._count / 2 + len(ended)
+        self.job_seconds = self._seconds / self._count
         self.is_known = True
 
     def stalled(self) -> None:
         """Jobs take longer than they did: hold one for each slot again."""
-        self.job_seconds = max(self.job_seconds, AHEAD_SECONDS)
+        self._seconds = self.job_seconds = max(self.job_seconds, AHEAD_SECONDS)
+        self._count = 1.0
 
     @property
     def may_be_short(self) -> bool:

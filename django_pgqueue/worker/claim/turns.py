@@ -18,16 +18,18 @@ class Turns:
 
     def __init__(self, lock_ms: int) -> None:
         self.wait_ms = min(MAX_WAIT_MS, lock_ms // WAITS_IN_A_LOCK)
-        self._more = self._in_vain = False
+        self.more = False
+        """The last claim took all that it asked for, so there may be more."""
+        self._in_vain = False
         self._apart_until = 0.0
 
     def due(self, room: int, *, now: float) -> bool:
         """Whether the next claim, of up to ``room`` messages, has to wait for its turn."""
-        return self._more and room >= MANY and now >= self._apart_until
+        return self.more and room >= MANY and now >= self._apart_until
 
     def learn(self, *, more: bool) -> None:
-        """Takes note of a claim.  ``more``: it took all that it asked for, so there may be more."""
-        self._more = more
+        """Takes note of a claim."""
+        self.more = more
 
     def waited(self, milliseconds: int | None, *, now: float) -> float:
         """Takes note of a wait, and returns its seconds.  None: the turn did not come.  After two of those in a row

@@ -43,27 +43,26 @@ def record(
     *,
     worker: str,
     announce: Callable[[Callable[[], None]], None] = at_once,
+    parameters: tuple[Any, ...] | None = None,
 ) -> dict[tuple[int, int], str]:
     """Writes the ends of attempts, the successes in one statement, and so what is given back.
 
     An attempt that this worker has lost is logged and left alone: the worker that took it over records it.  So is one
     that is written twice because the answer to the first try never came.  ``announce`` gets the signal of each job that
-    should have gone on, and has ended.  Returns, by (id, attempt), the recorded status of each attempt that did not end
+    should have gone on, and has ended.  ``parameters``: those of ``prepared``, if all are successes.  Returns, by (id, attempt), the recorded status of each attempt that did not end
     as its outcome says.
     """
+    ended = list(ended)
+    if parameters is not None:
+        return dict.fromkeys(_record_successes(connection, ended, parameters), "lost")
     otherwise = {}
     successes = []
-    ended = list(ended)
     unknown = [(end.message, end.outcome.error.message) for end in ended if isinstance(end.outcome, GivenBack)]
     if unknown:
         functions.message_park(connection, unknown, worker=worker)
     for end in ended:
         if isinstance(end.outcome, Succeeded):
-            successes.append(
-                functions.Success(
-                    end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at
-                )
-            )
+            successes.append(end)
             continue
         status = _record_other(connection, end)
         if status != end.outcome.status:
@@ -73,18 +72,30 @@ def record(
         elif end.tell is not None and status in ("failed", "cancelled"):
             announce(partial(_tell_end, end, status, end.tell))
     if successes:
-        otherwise |= dict.fromkeys(_record_successes(connection, successes, worker), "lost")
+        parameters = prepared(successes, worker=worker)
+        otherwise |= dict.fromkeys(_record_successes(connection, successes, parameters), "lost")
     return otherwise
 
 
+def prepared(successes: Iterable[EndedAttempt], *, worker: str) -> tuple[Any, ...]:
+    """Returns the parameters of the statement that records successes."""
+    return functions.completion(
+        [
+            functions.Success(end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at)
+            for end in successes
+        ],
+        worker=worker,
+    )
+
+
 def _record_successes(
-    connection: functions.Connection, successes: list[functions.Success], worker: str
+    connection: functions.Connection, successes: list[EndedAttempt], parameters: tuple[Any, ...]
 ) -> list[tuple[int, int]]:
     """Returns the attempts that were lost."""
-    ours = functions.message_complete(connection, successes, worker=worker)
+    ours = functions.message_complete_prepared(connection, parameters)
     if len(ours) == len(successes):
         return []
-    lost = [(success.id, success.attempt) for success in successes if success.id not in ours]
+    lost = [(end.message.id, end.message.attempt) for end in successes if end.message.id not in ours]
     for message_id, attempt in lost:
         _log_lost(message_id, attempt)
     return lost

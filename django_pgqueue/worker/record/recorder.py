@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors
@@ -15,7 +15,7 @@ from psycopg import errors
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.record.record import record
+from django_pgqueue.worker.record.record import prepared, record
 from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, GivenBack, Succeeded
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 RECORD_WITHIN_SECONDS = 0.02
 MAX_RECORDED = 1000
+MANY = 100
+"""The statement for fewer ends is not worth to be prepared."""
 BLOCKED_SECONDS = 0.25
 """The wait before another try for the ends that could not be written."""
 LEAVE_SECONDS = 2.0
@@ -40,6 +42,14 @@ give it back within a minute."""
 TOLD_AFTER = 3
 
 Key = tuple[int, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The statement for the first of the ends that are not written yet."""
+
+    count: int
+    parameters: tuple[Any, ...]
 
 
 class Recorder:
@@ -62,6 +72,7 @@ class Recorder:
         self.on_recorded = on_recorded
         self.unwritten: list[EndedAttempt] = []
         self.blocked: list[EndedAttempt] = []
+        self._prepared: Prepared | None = None
         self._first_ended = self._retry_at = 0.0
         self._refusals: dict[Key, int] = {}
         self._blocked: dict[Key, int] = {}
@@ -75,8 +86,17 @@ class Recorder:
             self._first_ended = now
         self.unwritten += ends
 
+    def prepare(self) -> None:
+        """Prepares the statement for what has ended.  Called while PostgreSQL works on another one."""
+        ends = self.unwritten
+        if self._prepared is None and len(ends) >= MANY and all(isinstance(end.outcome, Succeeded) for end in ends):
+            worker = ends[0].message.worker
+            if all(end.message.worker == worker for end in ends):
+                self._prepared = Prepared(len(ends), prepared(ends, worker=worker))
+
     def pause(self, seconds: float, *, now: float) -> None:
         """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first."""
+        self._prepared = None
         self._first_ended = max(self._first_ended, now + seconds - RECORD_WITHIN_SECONDS)
         self._retry_at = max(self._retry_at, now + seconds)
 
@@ -86,18 +106,32 @@ class Recorder:
         """
         due = time.monotonic() + (RECORD_WITHIN_SECONDS if busy else 0) if ended else float("inf")
         if self.unwritten:
-            wait = busy and len(self.unwritten) < MAX_RECORDED
+            wait = busy and self._prepared is None and len(self.unwritten) < MAX_RECORDED
             due = min(due, self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0))
         return min(due, self._retry_at) if self.blocked else due
 
     def write_if_due(self, *, now: float, busy: bool) -> None:
         waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
-        if self.unwritten and not waits:
+        if self._prepared is not None:
+            self._write_prepared(self._prepared, now=now)
+        elif self.unwritten and not waits:
             self.write()
         if self.blocked and now >= self._retry_at:
             self.write_blocked(now=now)
 
+    def _write_prepared(self, prepared: Prepared, *, now: float) -> None:
+        """Writes what the prepared statement is for.  What has ended since then may wait for others."""
+        self._prepared = None
+        ends, later = self.unwritten[: prepared.count], self.unwritten[prepared.count :]
+        self.unwritten, self._first_ended = later, now
+        try:
+            self._write(ends, prepared.parameters)
+        except BaseException:
+            self.unwritten = [*ends, *self.unwritten]
+            raise
+
     def write(self) -> None:
+        self._prepared = None
         ends, self.unwritten = self.unwritten, []
         batches = deque(_batches(ends))
         try:
@@ -129,9 +163,9 @@ class Recorder:
             self.blocked = [*chain(*batches), *self.blocked]
             raise
 
-    def _write(self, batch: list[EndedAttempt]) -> None:
+    def _write(self, batch: list[EndedAttempt], parameters: tuple[Any, ...] | None = None) -> None:
         try:
-            otherwise = self._record(batch)
+            otherwise = self._record(batch, parameters)
         except (psycopg.Error, UnicodeError) as error:
             self._not_written(batch, error)
         else:
@@ -219,10 +253,13 @@ class Recorder:
                 otherwise = {_key(end)[:2]: "failed"} | otherwise
         self._recorded([end], otherwise)
 
-    def _record(self, batch: list[EndedAttempt]) -> dict[tuple[int, int], str]:
+    def _record(
+        self, batch: list[EndedAttempt], parameters: tuple[Any, ...] | None = None
+    ) -> dict[tuple[int, int], str]:
         if not batch:
             return {}
-        return record(self.session.statements, batch, worker=batch[0].message.worker, announce=self.announce)
+        worker = batch[0].message.worker
+        return record(self.session.statements, batch, worker=worker, announce=self.announce, parameters=parameters)
 
     def _recorded(self, batch: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         if self._blocked or self._refusals:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import gc
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -265,6 +266,11 @@ def hold(context: TaskContext[Any, Any], word: str) -> int:
 @task
 def whoami() -> int:
     return os.getpid()
+
+
+@task
+def frozen() -> int:
+    return gc.get_freeze_count()
 
 
 kept: list[bytes] = []
