@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from django_pgqueue.worker.run.outcome import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Self
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -37,26 +38,50 @@ def at_once(tell: Callable[[], None]) -> None:
     tell()
 
 
+@dataclass(frozen=True, slots=True)
+class Successes:
+    """Successes that one statement records, and its parameters."""
+
+    ends: list[EndedAttempt]
+    parameters: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, ends: list[EndedAttempt], *, worker: str) -> Self:
+        successes = [
+            functions.Success(end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at)
+            for end in ends
+            if isinstance(end.outcome, Succeeded)
+        ]
+        return cls(ends, functions.completion(successes, worker=worker))
+
+    def record(self, connection: functions.Connection) -> dict[tuple[int, int], str]:
+        """Returns "lost" for each attempt that was lost."""
+        ours = functions.message_complete_prepared(connection, self.parameters)
+        if len(ours) == len(self.ends):
+            return {}
+        lost = [(end.message.id, end.message.attempt) for end in self.ends if end.message.id not in ours]
+        for message_id, attempt in lost:
+            _log_lost(message_id, attempt)
+        return dict.fromkeys(lost, "lost")
+
+
 def record(
     connection: functions.Connection,
     ended: Iterable[EndedAttempt],
     *,
     worker: str,
     announce: Callable[[Callable[[], None]], None] = at_once,
-    parameters: tuple[Any, ...] | None = None,
 ) -> dict[tuple[int, int], str]:
     """Writes the ends of attempts, the successes in one statement, and so what is given back.
 
     An attempt that this worker has lost is logged and left alone: the worker that took it over records it.  So is one
     that is written twice because the answer to the first try never came.  ``announce`` gets the signal of each job that
-    should have gone on, and has ended.  ``parameters``: those of ``prepared``, if all are successes.  Returns, by (id, attempt), the recorded status of each attempt that did not end
+    should have gone on, and has ended.  Returns, by (id, attempt), the recorded status of each attempt that did not end
     as its outcome says.
     """
-    ended = list(ended)
-    if parameters is not None:
-        return dict.fromkeys(_record_successes(connection, ended, parameters), "lost")
     otherwise = {}
     successes = []
+    ended = list(ended)
     unknown = [(end.message, end.outcome.error.message) for end in ended if isinstance(end.outcome, GivenBack)]
     if unknown:
         functions.message_park(connection, unknown, worker=worker)
@@ -72,33 +97,8 @@ def record(
         elif end.tell is not None and status in ("failed", "cancelled"):
             announce(partial(_tell_end, end, status, end.tell))
     if successes:
-        parameters = prepared(successes, worker=worker)
-        otherwise |= dict.fromkeys(_record_successes(connection, successes, parameters), "lost")
+        otherwise |= Successes.of(successes, worker=worker).record(connection)
     return otherwise
-
-
-def prepared(successes: Iterable[EndedAttempt], *, worker: str) -> tuple[Any, ...]:
-    """Returns the parameters of the statement that records successes."""
-    return functions.completion(
-        [
-            functions.Success(end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at)
-            for end in successes
-        ],
-        worker=worker,
-    )
-
-
-def _record_successes(
-    connection: functions.Connection, successes: list[EndedAttempt], parameters: tuple[Any, ...]
-) -> list[tuple[int, int]]:
-    """Returns the attempts that were lost."""
-    ours = functions.message_complete_prepared(connection, parameters)
-    if len(ours) == len(successes):
-        return []
-    lost = [(end.message.id, end.message.attempt) for end in successes if end.message.id not in ours]
-    for message_id, attempt in lost:
-        _log_lost(message_id, attempt)
-    return lost
 
 
 def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:  # noqa: PLR0911 -- one for each

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import errors
@@ -15,13 +15,15 @@ from psycopg import errors
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.functions import Error
-from django_pgqueue.worker.record.record import prepared, record
+from django_pgqueue.worker.record.record import Successes, record
 from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, GivenBack, Succeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from django_pgqueue.consumer.session import Session
+
+    Record = Callable[[functions.Connection], dict[tuple[int, int], str]]
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -44,14 +46,6 @@ TOLD_AFTER = 3
 Key = tuple[int, int, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The statement for the first of the ends that are not written yet."""
-
-    count: int
-    parameters: tuple[Any, ...]
-
-
 class Recorder:
     """Called by the process's thread alone: ``add`` when attempts have ended, ``write_if_due`` in each turn.
 
@@ -72,7 +66,7 @@ class Recorder:
         self.on_recorded = on_recorded
         self.unwritten: list[EndedAttempt] = []
         self.blocked: list[EndedAttempt] = []
-        self._prepared: Prepared | None = None
+        self._prepared: Successes | None = None
         self._first_ended = self._retry_at = 0.0
         self._refusals: dict[Key, int] = {}
         self._blocked: dict[Key, int] = {}
@@ -92,7 +86,7 @@ class Recorder:
         if self._prepared is None and len(ends) >= MANY and all(isinstance(end.outcome, Succeeded) for end in ends):
             worker = ends[0].message.worker
             if all(end.message.worker == worker for end in ends):
-                self._prepared = Prepared(len(ends), prepared(ends, worker=worker))
+                self._prepared = Successes.of(list(ends), worker=worker)
 
     def pause(self, seconds: float, *, now: float) -> None:
         """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first."""
@@ -119,15 +113,14 @@ class Recorder:
         if self.blocked and now >= self._retry_at:
             self.write_blocked(now=now)
 
-    def _write_prepared(self, prepared: Prepared, *, now: float) -> None:
+    def _write_prepared(self, successes: Successes, *, now: float) -> None:
         """Writes what the prepared statement is for.  What has ended since then may wait for others."""
         self._prepared = None
-        ends, later = self.unwritten[: prepared.count], self.unwritten[prepared.count :]
-        self.unwritten, self._first_ended = later, now
+        self.unwritten, self._first_ended = self.unwritten[len(successes.ends) :], now
         try:
-            self._write(ends, prepared.parameters)
+            self._write(successes.ends, successes.record)
         except BaseException:
-            self.unwritten = [*ends, *self.unwritten]
+            self.unwritten = [*successes.ends, *self.unwritten]
             raise
 
     def write(self) -> None:
@@ -163,9 +156,10 @@ class Recorder:
             self.blocked = [*chain(*batches), *self.blocked]
             raise
 
-    def _write(self, batch: list[EndedAttempt], parameters: tuple[Any, ...] | None = None) -> None:
+    def _write(self, batch: list[EndedAttempt], prepared: Record | None = None) -> None:
+        """``prepared`` records them all."""
         try:
-            otherwise = self._record(batch, parameters)
+            otherwise = self._record(batch) if prepared is None else prepared(self.session.statements)
         except (psycopg.Error, UnicodeError) as error:
             self._not_written(batch, error)
         else:
@@ -253,13 +247,10 @@ class Recorder:
                 otherwise = {_key(end)[:2]: "failed"} | otherwise
         self._recorded([end], otherwise)
 
-    def _record(
-        self, batch: list[EndedAttempt], parameters: tuple[Any, ...] | None = None
-    ) -> dict[tuple[int, int], str]:
+    def _record(self, batch: list[EndedAttempt]) -> dict[tuple[int, int], str]:
         if not batch:
             return {}
-        worker = batch[0].message.worker
-        return record(self.session.statements, batch, worker=worker, announce=self.announce, parameters=parameters)
+        return record(self.session.statements, batch, worker=batch[0].message.worker, announce=self.announce)
 
     def _recorded(self, batch: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         if self._blocked or self._refusals:

@@ -54,6 +54,8 @@ def set_up() -> None:
     atomic.complete = after(atomic.complete, "completed")
     module: Any = recorder  # the one that calls it by this name
     module.record = after(module.record, "recorded")
+    if hasattr(module, "Successes"):  # the last release prepares nothing
+        module.Successes.record = after(module.Successes.record, "recorded")
     with contextlib.suppress(ImportError):  # the last release has none
         steps: Any = importlib.import_module("django_pgqueue.durable.steps")
         steps.Steps.record = after(steps.Steps.record, "recorded a step")
