@@ -45,7 +45,7 @@ def message_complete(connection: Connection, successes: Iterable[Success], *, wo
 
 
 def message_complete_prepared(connection: Connection, parameters: tuple[Any, ...]) -> set[int]:
-    """Does the same.  ``parameters``: those of ``completion``."""
+    """Does what ``message_complete`` does, with the parameters that ``completion`` returned."""
     return answered_ids(connection, COMPLETE, parameters)
 
 

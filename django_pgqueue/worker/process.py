@@ -258,9 +258,9 @@ class WorkerProcess:
     def _collect(self) -> None:
         """Takes the ended attempts from the slots."""
         if ends := self.slots.take_done():
-            self.claimer.learn(ends)
+            self.recorder.add(ends, now=time.monotonic())  # first: an error must not lose them
             self.upkeep.recycling.jobs += len(ends)
-            self.recorder.add(ends, now=time.monotonic())
+            self.claimer.learn(ends)
 
     def _collect_and_prepare(self) -> None:
         self._collect()

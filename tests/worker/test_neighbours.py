@@ -355,8 +355,36 @@ def test_ends_that_come_after_the_statement_was_prepared_have_another_one(bench:
     assert list(history()) == [message.id for message in messages[:3]]
     assert len(bench.recorder) == 2
     bench.recorder.write()
+    assert len(history()) == 5
     assert dict(Attempt.objects.values_list("message_id", "result")) == {m.id: m.id for m in messages}
     assert len(bench.recorder) == 0
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_who_has_nothing_else_to_do_writes_all_ends_at_once(bench: Bench) -> None:
+    messages = bench.claim(3)
+    for message in messages[:2]:
+        bench.end(message)
+    bench.recorder.prepare()
+    bench.end(messages[2])
+    bench.recorder.write_if_due(now=time.monotonic(), busy=False)
+    assert len(history()) == 3
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_ends_under_an_earlier_name_are_not_prepared(bench: Bench) -> None:
+    """The claim that is on its way may give these messages back, under the name that the process has now."""
+    messages = bench.claim(3)
+    for message in messages:
+        bench.end(message)
+    bench.session.consumer = "bench again"
+    bench.recorder.prepare()
+    Message.objects.update(worker="bench again")
+    for message in messages:
+        message.worker = "bench again"
+    bench.recorder.write_if_due(now=time.monotonic(), busy=False)
+    assert set(bench.statuses.values()) == {"succeeded"}
+    assert len(history()) == 3
 
 
 @pytest.mark.usefixtures("few_are_many")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.turns import APART_SECONDS, MANY, MAX_WAIT_MS, Turns
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
+from django_pgqueue.worker.record.record import Successes
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
 from tests.support.site.tasks import nothing
@@ -23,6 +25,7 @@ from tests.support.waiting import SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from django_pgqueue import functions
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
 
@@ -113,6 +116,29 @@ class FloorsThatAreTold(Floors):
     def learn(self, *args: Any, **known: Any) -> None:
         self.crowds.append(known["crowded"])
         super().learn(*args, **known)
+
+
+@pytest.mark.usefixtures("transactional_db", "flood")
+def test_ends_are_prepared_while_postgresql_works_on_a_claim(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = len(session.strangers())
+    written: list[int] = []
+    record = Successes.record
+
+    def counted(successes: Successes, connection: functions.Connection) -> dict[tuple[int, int], str]:
+        assert {end.message.worker for end in successes.ends} == {consumer.id}
+        if any(frame.function == "_write_prepared" for frame in inspect.stack(0)):
+            written.append(len(successes.ends))
+        return record(successes, connection)
+
+    monkeypatch.setattr("django_pgqueue.worker.record.recorder.MANY", 1)
+    monkeypatch.setattr(Successes, "record", counted)
+    reporter = Mock(spec=Reporter)
+    consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), reporter=reporter)
+    assert consumer.run() == 0
+    wait_until(lambda: len(session.strangers()) == before, "its sessions are closed")
+    assert written
+    assert all(call.args[1] >= 0 for call in reporter.claimed.call_args_list)
+    assert Attempt.objects.filter(status="succeeded").count() == FLOOD
 
 
 @pytest.mark.usefixtures("transactional_db", "flood")

@@ -12,6 +12,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.consumer.parts import NOT_DUE
 from django_pgqueue.consumer.statements import Statements
+from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.claim.availability import Availability
 from django_pgqueue.worker.claim.caution import Caution, memory_error
@@ -120,6 +121,7 @@ class Claimer:
         self.idleness = Idleness(settings.leaves_after_seconds)
         self._unreadable: list[tuple[functions.Token, Error]] = []
         self._meanwhile_seconds = 0.0
+        """How long an answer may have waited until it was read."""
 
     def unfinished(self) -> int:
         """Returns how many held messages have not ended."""
@@ -219,7 +221,7 @@ class Claimer:
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room)
         self.caution.claimed(len(claimed), len(self._unreadable))
-        seconds, more = now - began - waited_seconds - self._meanwhile_seconds, len(claimed) >= wanted
+        seconds, more = now - began - max(waited_seconds, self._meanwhile_seconds), len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
             claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
@@ -278,7 +280,8 @@ class Claimer:
     def _do_meanwhile(self) -> None:
         began = time.monotonic()
         self.meanwhile()
-        self._meanwhile_seconds = time.monotonic() - began
+        if readable([self.session.connection.fileno()], 0.0):  # the claim took less time than this
+            self._meanwhile_seconds = time.monotonic() - began
 
     def _begin(self, claimed: list[Received], room: int) -> None:
         self.prefetch.last_progress = time.monotonic()

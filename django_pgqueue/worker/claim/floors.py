@@ -22,6 +22,7 @@ SLOW_SECONDS, SLOW_SECONDS_A_MESSAGE, SLOW_SECONDS_IN_A_CHANNEL = 0.004, 20e-6, 
 or up to 60 µs for one of a channel."""
 FULL_SHARE = 0.15
 """Share of the time that full claims may take while they are slow."""
+MANY = 100
 FULL_EACH = 4
 """Where workers wait for their turn to claim, each of them makes one full claim in so many."""
 
@@ -31,7 +32,6 @@ class Floors:
 
     def __init__(self) -> None:
         self._floors: dict[tuple[str, int], Floor] = {}
-        self._latest: Sequence[Received] = ()
         self._full_claim_at = 0.0
         self._until_full = 0
         self.slow = False
@@ -40,7 +40,6 @@ class Floors:
         """Returns the floors for the next claim, highest priority first; None: a full claim."""
         if not self._until_full and (not self.slow or now >= self._full_claim_at):
             return None
-        self._learn_latest()
         return sorted(self._floors.values(), key=lambda floor: -floor.priority) or None
 
     def learn(
@@ -56,15 +55,10 @@ class Floors:
             usual = SLOW_SECONDS_A_MESSAGE * (len(claimed) - of_channels) + SLOW_SECONDS_IN_A_CHANNEL * of_channels
             self.slow = seconds > SLOW_SECONDS + usual
             self._full_claim_at = now + seconds * (1 - FULL_SHARE) / FULL_SHARE
-        if full and not self.slow:
-            self._floors.clear()
-        else:
-            self._learn_latest()
-        self._latest = claimed
-
-    def _learn_latest(self) -> None:
-        """Learns the floors of the last claim.  Not after each one: where claims are fast, nobody needs them."""
-        claimed, self._latest = self._latest, ()
+            if not self.slow:
+                self._floors.clear()
+        if len(claimed) >= MANY and not (self.slow or self._until_full):
+            return  # to learn the floors takes time, and the next claim does not begin at them
         for message in claimed:
             if message.channel is not None:
                 continue  # a claim looks into each lane from its head

@@ -25,7 +25,8 @@ class Prefetch:
         self.slots = slots
         self.ahead = ahead
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
-        self._seconds = self._count = 0.0
+        self._seconds, self._count = 0.1 * AHEAD_SECONDS, 0.1
+        """Those of the jobs that have ended, the earlier the less."""
         self.is_known = False
         self.last_progress = 0.0
         """The time when something was begun or has ended, by the monotonic clock."""

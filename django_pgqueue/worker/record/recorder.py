@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 RECORD_WITHIN_SECONDS = 0.02
 MAX_RECORDED = 1000
 MANY = 100
-"""The statement for fewer ends is not worth to be prepared."""
+"""With fewer ends, preparing the statement is not worth it."""
 BLOCKED_SECONDS = 0.25
 """The wait before another try for the ends that could not be written."""
 LEAVE_SECONDS = 2.0
@@ -81,11 +82,12 @@ class Recorder:
         self.unwritten += ends
 
     def prepare(self) -> None:
-        """Prepares the statement for what has ended.  Called while PostgreSQL works on another one."""
-        ends = self.unwritten
-        if self._prepared is None and len(ends) >= MANY and all(isinstance(end.outcome, Succeeded) for end in ends):
-            worker = ends[0].message.worker
-            if all(end.message.worker == worker for end in ends):
+        """Prepares what ``write_if_due`` sends for successes.  Called while PostgreSQL works on another statement."""
+        # Under the name that this process has now: after a failover, the claim that is on its way may give it messages
+        # back that it held under another name.
+        ends, worker = self.unwritten, self.session.consumer
+        if self._prepared is None and len(ends) >= MANY and all(_succeeded_under(worker, end) for end in ends):
+            with suppress(MemoryError):  # they are written as others are
                 self._prepared = Successes.of(list(ends), worker=worker)
 
     def pause(self, seconds: float, *, now: float) -> None:
@@ -108,13 +110,14 @@ class Recorder:
         waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
         if self._prepared is not None:
             self._write_prepared(self._prepared, now=now)
-        elif self.unwritten and not waits:
+            waits = busy
+        if self.unwritten and not waits:
             self.write()
         if self.blocked and now >= self._retry_at:
             self.write_blocked(now=now)
 
     def _write_prepared(self, successes: Successes, *, now: float) -> None:
-        """Writes what the prepared statement is for.  What has ended since then may wait for others."""
+        """Writes what is prepared.  What has ended since then may wait for others."""
         self._prepared = None
         self.unwritten, self._first_ended = self.unwritten[len(successes.ends) :], now
         try:
@@ -259,6 +262,10 @@ class Recorder:
                 self._refusals.pop(_key(end), None)
         if batch:
             self.on_recorded(batch, otherwise)
+
+
+def _succeeded_under(worker: str, end: EndedAttempt) -> bool:
+    return isinstance(end.outcome, Succeeded) and end.message.worker == worker
 
 
 def _patience(end: EndedAttempt, error: Exception) -> int:

@@ -134,7 +134,10 @@ class Slots:
             loop.join()
 
     def take_done(self) -> list[EndedAttempt]:
-        return [self.done.popleft() for _ in range(len(self.done))]
+        ends = list(self.done.copy())  # before any of them is taken out, because there may be no memory for the list
+        for _ in ends:
+            self.done.popleft()
+        return ends
 
     def cancel(self, ids: set[int]) -> None:
         """Asks running tasks to stop; async ones are cancelled."""
