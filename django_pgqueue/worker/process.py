@@ -258,7 +258,7 @@ class WorkerProcess:
     def _collect(self) -> None:
         """Takes the ended attempts from the slots."""
         if ends := self.slots.take_done():
-            self.recorder.add(ends, now=time.monotonic())  # first: an error must not lose them
+            self.recorder.add(ends, now=time.monotonic())  # first: they are recorded, even if the rest raises
             self.upkeep.recycling.jobs += len(ends)
             self.claimer.learn(ends)
 

@@ -372,6 +372,19 @@ def test_who_has_nothing_else_to_do_writes_all_ends_at_once(bench: Bench) -> Non
 
 
 @pytest.mark.usefixtures("few_are_many")
+def test_as_many_ends_as_fill_a_statement_wait_for_no_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_pgqueue.worker.record.recorder.MAX_RECORDED", 3)
+    messages = bench.claim(5)
+    for message in messages[:2]:
+        bench.end(message)
+    bench.recorder.prepare()
+    for message in messages[2:]:
+        bench.end(message)
+    bench.recorder.write_if_due(now=time.monotonic(), busy=True)
+    assert len(history()) == 5
+
+
+@pytest.mark.usefixtures("few_are_many")
 def test_ends_under_an_earlier_name_are_not_prepared(bench: Bench) -> None:
     """The claim that is on its way may give these messages back, under the name that the process has now."""
     messages = bench.claim(3)

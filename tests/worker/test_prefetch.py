@@ -119,8 +119,17 @@ def test_long_jobs_after_many_short_ones_are_noticed_within_a_few() -> None:
     for _ in range(4):
         pace.learn([lasted(1.0, until=NOW)])
         held.append(pace.most_held)
-    assert held[0] <= 200
+    assert held[0] <= 50
     assert held[-1] <= 16
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 1.0])
+def test_a_worker_that_holds_a_thousand_takes_no_more_when_the_first_proves_long(seconds: float) -> None:
+    pace = Prefetch(4)
+    for _ in range(40):
+        pace.learn(one_after_the_other([0.00002] * 1000, slots=4))
+    pace.learn([lasted(seconds, until=NOW)])
+    assert pace.room(999) == 0
 
 
 @pytest.mark.parametrize("place", [0, 1, 30, 62, 63])

@@ -224,7 +224,7 @@ class Claimer:
         seconds, more = now - began - max(waited_seconds, self._meanwhile_seconds), len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
-            claimed, seconds=seconds, full=floors is None, now=now, crowded=more and waited_seconds > seconds
+            claimed, seconds=seconds, full=floors is None, now=now, crowded=more and 2 * waited_seconds > now - began
         )
         self.on_claim(len(claimed), seconds)
         return claimed, floors is None

@@ -13,6 +13,7 @@ AHEAD_SECONDS = 0.05
 """Claim what can start within this time."""
 MAX_HELD = 3000
 MAX_CLAIMED = 1000
+REMEMBERED = 200
 SHORT_SECONDS = 0.005
 """Slots that run jobs this short are free again before another worker could be woken."""
 
@@ -34,9 +35,10 @@ class Prefetch:
     def learn(self, ended: Sequence[EndedAttempt]) -> None:
         # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to
         # have taken a thousand times as long as the others.  All together cannot seem to have taken more time than the
-        # slots had.  Those before count half, because such a job may come alone.
-        self._seconds = self._seconds / 2 + sum((end.finished_at - end.started_at).total_seconds() for end in ended)
-        self._count = self._count / 2 + len(ended)
+        # slots had.  Such a job may come alone, so those before count half, as REMEMBERED jobs at most.
+        kept = min(0.5, REMEMBERED / self._count)
+        self._seconds = self._seconds * kept + sum((end.finished_at - end.started_at).total_seconds() for end in ended)
+        self._count = self._count * kept + len(ended)
         self.job_seconds = self._seconds / self._count
         self.is_known = True
 

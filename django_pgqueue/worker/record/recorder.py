@@ -107,10 +107,9 @@ class Recorder:
         return min(due, self._retry_at) if self.blocked else due
 
     def write_if_due(self, *, now: float, busy: bool) -> None:
-        waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
         if self._prepared is not None:
             self._write_prepared(self._prepared, now=now)
-            waits = busy
+        waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
         if self.unwritten and not waits:
             self.write()
         if self.blocked and now >= self._retry_at:
