@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from django_pgqueue.worker.claim.floors import Floors
 from django_pgqueue.worker.claim.turns import APART_SECONDS, MANY, MAX_WAIT_MS, Turns
 from django_pgqueue.worker.health.reporter import Reporter
 from django_pgqueue.worker.process import WorkerProcess
-from django_pgqueue.worker.record.record import Successes
+from django_pgqueue.worker.record.recorder import Recorder
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
 from tests.support.site.tasks import nothing
@@ -25,7 +24,7 @@ from tests.support.waiting import SECONDS, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue import functions
+    from django_pgqueue.worker.record.record import Successes
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
 
@@ -122,16 +121,15 @@ class FloorsThatAreTold(Floors):
 def test_ends_are_prepared_while_postgresql_works_on_a_claim(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     before = len(session.strangers())
     written: list[int] = []
-    record = Successes.record
+    write_prepared = Recorder._write_prepared
 
-    def counted(successes: Successes, connection: functions.Connection) -> dict[tuple[int, int], str]:
+    def counted(recorder: Recorder, successes: Successes, *, now: float) -> None:
         assert {end.message.worker for end in successes.ends} == {consumer.id}
-        if any(frame.function == "_write_prepared" for frame in inspect.stack(0)):
-            written.append(len(successes.ends))
-        return record(successes, connection)
+        written.append(len(successes.ends))
+        write_prepared(recorder, successes, now=now)
 
     monkeypatch.setattr("django_pgqueue.worker.record.recorder.MANY", 1)
-    monkeypatch.setattr(Successes, "record", counted)
+    monkeypatch.setattr(Recorder, "_write_prepared", counted)
     reporter = Mock(spec=Reporter)
     consumer = WorkerProcess(WorkerSettings(threads=2, burst=True), reporter=reporter)
     assert consumer.run() == 0

@@ -26,8 +26,8 @@ class Prefetch:
         self.slots = slots
         self.ahead = ahead
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
-        self._seconds, self._count = 0.1 * AHEAD_SECONDS, 0.1
-        """Those of the jobs that have ended, the earlier the less."""
+        self._remembered = 0.1
+        """How many jobs this is the mean of."""
         self.is_known = False
         self.last_progress = 0.0
         """The time when something was begun or has ended, by the monotonic clock."""
@@ -36,16 +36,15 @@ class Prefetch:
         # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to
         # have taken a thousand times as long as the others.  All together cannot seem to have taken more time than the
         # slots had.  Such a job may come alone, so those before count half, as REMEMBERED jobs at most.
-        kept = min(0.5, REMEMBERED / self._count)
-        self._seconds = self._seconds * kept + sum((end.finished_at - end.started_at).total_seconds() for end in ended)
-        self._count = self._count * kept + len(ended)
-        self.job_seconds = self._seconds / self._count
+        kept = min(self._remembered / 2, REMEMBERED)
+        seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended)
+        self._remembered = kept + len(ended)
+        self.job_seconds = (self.job_seconds * kept + seconds) / self._remembered
         self.is_known = True
 
     def stalled(self) -> None:
         """Jobs take longer than they did: hold one for each slot again."""
-        self._seconds = self.job_seconds = max(self.job_seconds, AHEAD_SECONDS)
-        self._count = 1.0
+        self.job_seconds, self._remembered = max(self.job_seconds, AHEAD_SECONDS), 1.0
 
     @property
     def may_be_short(self) -> bool:

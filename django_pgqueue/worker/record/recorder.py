@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from django_pgqueue.consumer.session import Session
 
-    Record = Callable[[functions.Connection], dict[tuple[int, int], str]]
-
 logger = logging.getLogger("django_pgqueue.worker")
 
 RECORD_WITHIN_SECONDS = 0.02
@@ -120,7 +118,7 @@ class Recorder:
         self._prepared = None
         self.unwritten, self._first_ended = self.unwritten[len(successes.ends) :], now
         try:
-            self._write(successes.ends, successes.record)
+            self._write(successes.ends, successes)
         except BaseException:
             self.unwritten = [*successes.ends, *self.unwritten]
             raise
@@ -158,10 +156,10 @@ class Recorder:
             self.blocked = [*chain(*batches), *self.blocked]
             raise
 
-    def _write(self, batch: list[EndedAttempt], prepared: Record | None = None) -> None:
-        """``prepared`` records them all."""
+    def _write(self, batch: list[EndedAttempt], prepared: Successes | None = None) -> None:
+        """``prepared``: the same ends."""
         try:
-            otherwise = self._record(batch) if prepared is None else prepared(self.session.statements)
+            otherwise = self._record(batch) if prepared is None else prepared.record(self.session.statements)
         except (psycopg.Error, UnicodeError) as error:
             self._not_written(batch, error)
         else:
