@@ -385,16 +385,18 @@ def test_as_many_ends_as_fill_a_statement_wait_for_no_others(bench: Bench, monke
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_ends_under_an_earlier_name_are_not_prepared(bench: Bench) -> None:
+@pytest.mark.parametrize("given_back", [False, True])
+def test_ends_under_an_earlier_name_are_not_prepared(bench: Bench, given_back: bool) -> None:
     """The claim that is on its way may give these messages back, under the name that the process has now."""
     messages = bench.claim(3)
     for message in messages:
         bench.end(message)
     bench.session.consumer = "bench again"
     bench.recorder.prepare()
-    Message.objects.update(worker="bench again")
-    for message in messages:
-        message.worker = "bench again"
+    if given_back:
+        Message.objects.update(worker="bench again")
+        for message in messages:
+            message.worker = "bench again"
     bench.recorder.write_if_due(now=time.monotonic(), busy=False)
     assert set(bench.statuses.values()) == {"succeeded"}
     assert len(history()) == 3
