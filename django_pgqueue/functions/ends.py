@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.connection import answered_ids, array_of
+from django_pgqueue.values.times import EPOCH, MICROSECOND, aware
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable
 
     from django_pgqueue.functions.connection import Connection
@@ -36,7 +37,6 @@ select pgqueue_message_complete(
     array(select to_timestamp(t / 1e6::float8) from unnest(%s::bigint[]) as t),
     array(select to_timestamp(t / 1e6::float8) from unnest(%s::bigint[]) as t))
 """
-EPOCH, MICROSECOND = dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.timedelta(microseconds=1)
 
 
 def message_complete(connection: Connection, successes: Iterable[Success], *, worker: str) -> set[int]:
@@ -67,7 +67,9 @@ def completion(successes: Iterable[Success], *, worker: str) -> tuple[Any, ...]:
 
 def _microseconds(moment: dt.datetime | None) -> int | str:
     """Returns the microseconds since 1970, of which PostgreSQL makes a float: exact for another 200 years."""
-    return "null" if moment is None else (moment - EPOCH) // MICROSECOND
+    if moment is None:
+        return "null"
+    return ((moment if moment.tzinfo else aware(moment)) - EPOCH) // MICROSECOND
 
 
 LOCKED = """

@@ -23,7 +23,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(clock, "time", machine)
+    monkeypatch.setattr(clock, "monotonic", machine.monotonic)
     return machine
 
 
