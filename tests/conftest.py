@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ __all__ = ["emptied_quickly"]
 
 settings.register_profile("a machine of any speed", deadline=None)
 settings.load_profile("a machine of any speed")
+
+for number in (signal.SIGHUP, signal.SIGINT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        # By nohup, or a shell without job control.  The tests go on when they get the signal, and what they start has
+        # it as if somebody had typed its command.
+        signal.signal(number, lambda *_: None)
 
 HERE = Path(__file__).parent
 LOGGERS = [logging.getLogger(name) for name in ("django_pgqueue", "django.tasks", "django_tasks")]
