@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.functions.channel import refusal
 from django_pgqueue.functions.new_message import NewMessage
 from django_pgqueue.values.content import ENCODER
-from django_pgqueue.values.times import EPOCH, Delay
+from django_pgqueue.values.times import Delay, from_microseconds
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Iterable
 
     from django_pgqueue.functions.connection import Connection
@@ -69,7 +69,7 @@ def enqueue(connection: Connection, message: NewMessage, what: str = "The messag
         message_id, microseconds, *is_new = cursor.fetchone()
     if message_id is None:
         raise refusal(connection, message.channel, what)
-    return Created(message_id, EPOCH + dt.timedelta(microseconds=microseconds), *is_new)
+    return Created(message_id, from_microseconds(microseconds), *is_new)
 
 
 def enqueue_many(connection: Connection, messages: Iterable[NewMessage]) -> list[int | None]:

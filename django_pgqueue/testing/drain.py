@@ -16,7 +16,7 @@ from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult, tas
 from django_pgqueue.durable.steps import open_blocks
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
-from django_pgqueue.values.times import EpochDateTime
+from django_pgqueue.values.times import EpochDateTime, microseconds
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
@@ -87,7 +87,7 @@ def drain(
         end = InsideTheTest(
             claimed[0],
             backend=tasks,
-            clock=lambda: functions.now(connection),
+            clock=lambda: microseconds(functions.now(connection)),
             reports=DirectReports(connection),
         ).run()
         record(connection, [end], worker=WORKER)

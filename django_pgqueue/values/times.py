@@ -107,6 +107,24 @@ def aware(moment: dt.datetime) -> dt.datetime:
     return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
 
 
+def microseconds(moment: dt.datetime) -> int:
+    """Returns the microseconds since 1970.  Naive times are in the current time zone.
+
+    >>> microseconds(dt.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=dt.UTC))
+    1000002
+    """
+    return (aware(moment) - EPOCH) // MICROSECOND
+
+
+def from_microseconds(since_1970: int) -> dt.datetime:
+    """Returns the time in UTC.
+
+    >>> from_microseconds(1_000_002).isoformat()
+    '1970-01-01T00:00:01.000002+00:00'
+    """
+    return EPOCH + dt.timedelta(microseconds=since_1970)
+
+
 def local(moment: dt.datetime) -> dt.datetime:
     """Returns a time in the current time zone: where a naive one is already."""
     return moment if timezone.is_naive(moment) else timezone.localtime(moment)

@@ -293,7 +293,8 @@ class WorkerProcess:
 
     def _resize(self, slots: int) -> None:
         self.slots.resize(slots)
-        self.registration.slots = self.claimer.prefetch.slots = self.upkeep.recycling.slots = slots
+        self.registration.slots = self.upkeep.recycling.slots = slots
+        self.claimer.prefetch.resize(slots)
         self.registration.be_seen_soon()
         self.polling.notified()
 

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django_pgqueue import functions
 from django_pgqueue.functions import After, NewMessage, UniqueKey
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.values.times import MAX_MS, MIN_MS, Delay, DequeueAt
+from django_pgqueue.values.times import MAX_MS, MIN_MS, Delay, DequeueAt, microseconds
 
 
 @pytest.mark.django_db
@@ -89,8 +89,8 @@ def test_times_are_written_to_the_microsecond() -> None:
         functions.enqueue(connection, NewMessage(content="{}"))
     held = functions.message_dequeue(connection, worker="w", limit=len(moments))
     ends = [
-        functions.Success(message.id, message.attempt, None, moment, None if number % 5 else moment)
-        for number, (message, moment) in enumerate(zip(held, moments, strict=True))
+        functions.Success(message.id, message.attempt, None, us, None if number % 5 else us)
+        for number, (message, us) in enumerate(zip(held, map(microseconds, moments), strict=True))
     ]
     functions.message_complete(connection, ends, worker="w")
     found = list(Attempt.objects.order_by("message_id"))

@@ -6,6 +6,7 @@ import datetime as dt
 
 import pytest
 
+from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.run import clock
 from django_pgqueue.worker.run.clock import DatabaseClock
 
@@ -16,45 +17,45 @@ class Machine:
     def __init__(self) -> None:
         self.seconds = 1000.0
 
-    def monotonic(self) -> float:
-        return self.seconds
+    def monotonic_ns(self) -> int:
+        return round(self.seconds * 1e9)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine()
-    monkeypatch.setattr(clock, "monotonic", machine.monotonic)
+    monkeypatch.setattr(clock, "monotonic_ns", machine.monotonic_ns)
     return machine
 
 
-def seconds(value: float) -> dt.timedelta:
-    return dt.timedelta(seconds=value)
+def after(seconds: float) -> dt.datetime:
+    return NOON + dt.timedelta(seconds=seconds)
 
 
-def started(now: dt.datetime) -> DatabaseClock:
+def started() -> DatabaseClock:
     clock = DatabaseClock()
-    clock.start(now)
+    clock.start(NOON)
     return clock
 
 
 def test_the_clock_advances_with_the_machine(machine: Machine) -> None:
-    now = started(NOON)
-    assert now() == NOON
+    now = started()
+    assert now() == microseconds(NOON)
     machine.seconds += 2.5
-    assert now() == NOON + seconds(2.5)
+    assert now() == microseconds(after(2.5))
 
 
 def test_a_later_time_is_accepted(machine: Machine) -> None:
-    now = started(NOON)
-    now.correct(NOON + seconds(3))
+    now = started()
+    now.correct(after(3))
     machine.seconds += 1
-    assert now() == NOON + seconds(4)
+    assert now() == microseconds(after(4))
 
 
 def test_an_earlier_time_is_ignored_and_the_clock_never_goes_back(machine: Machine) -> None:
-    now = started(NOON)
+    now = started()
     machine.seconds += 1
-    now.correct(NOON + seconds(0.9))
-    assert now() == NOON + seconds(1)
-    now.correct(NOON - seconds(100))
-    assert now() == NOON + seconds(1)
+    now.correct(after(0.9))
+    assert now() == microseconds(after(1))
+    now.correct(after(-100))
+    assert now() == microseconds(after(1))

@@ -13,6 +13,7 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
+from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.health.counters import MAX_SERIES, OTHERS, UNKNOWN, Counters
 from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
@@ -189,7 +190,7 @@ def test_attempts_are_counted_by_their_recorded_outcome() -> None:
         message = functions.NewMessage(content=content, task=nothing.module_path, max_attempts=max_attempts)
         functions.enqueue(connection, message)
     first, second, third = functions.message_dequeue(connection, worker="w", limit=3, tasks=True)
-    now = functions.now(connection)
+    now = microseconds(functions.now(connection))
     outcomes = {
         (first.id, 1): EndedAttempt(first, Succeeded(None), now, now),
         (second.id, 1): EndedAttempt(second, Failed(functions.Error(message="no")), now, now),

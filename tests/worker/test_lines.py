@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import logging
 import os
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from tests.support.fixtures.workers import Start
 
+NOON_US = 1_795_608_000_000_000
 LINE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO    succeeded id=(\d+) task=\S+ attempt=1 ms=\d+\.\d$")
 
 
@@ -59,9 +59,8 @@ def written(handler: LineHandler) -> list[str]:
 
 
 def end(outcome: Any = WITHOUT_RESULT, *, message_id: int = 7, task: str = "shop.tasks.pay") -> EndedAttempt:
-    started_at = dt.datetime(2026, 11, 24, tzinfo=dt.UTC)
     message: Any = SimpleNamespace(id=message_id, task=task, attempt=1)
-    return EndedAttempt(message, outcome, started_at, started_at + dt.timedelta(milliseconds=2.5))
+    return EndedAttempt(message, outcome, NOON_US, NOON_US + 2_500)
 
 
 SETTINGS: Any = None

@@ -18,6 +18,7 @@ from django_pgqueue.consumer.parts import Parts
 from django_pgqueue.consumer.session import Session as WorkerSession
 from django_pgqueue.functions import Error, sql_files
 from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.claim.caution import Caution
 from django_pgqueue.worker.claim.held import Heartbeats, Held
 from django_pgqueue.worker.process import WorkerProcess
@@ -248,7 +249,7 @@ class Bench:
 
     def end(self, message: functions.Received, result: str | None = None, error: Error | None = None) -> None:
         outcome = Succeeded(result) if error is None else Failed(error)
-        self.recorder.add([EndedAttempt(message, outcome, NOON, NOON)], now=0.0)
+        self.recorder.add([EndedAttempt(message, outcome, microseconds(NOON), microseconds(NOON))], now=0.0)
 
     @property
     def statuses(self) -> dict[int, str]:
@@ -680,7 +681,7 @@ def test_an_attempt_that_ends_while_the_partition_of_its_day_is_made_is_recorded
 
     def complete() -> None:
         with psycopg.connect(conninfo(), autocommit=True) as other:
-            now = dt.datetime.now(dt.UTC)
+            now = microseconds(dt.datetime.now(dt.UTC))
             end = functions.Success(message.id, message.attempt, None, now, now)
             results.append(functions.message_complete(other, [end], worker="bench"))
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 
 from django_pgqueue.worker.claim.prefetch import AHEAD_SECONDS, MAX_CLAIMED, MAX_HELD, Prefetch
 from django_pgqueue.worker.run.outcome import EndedAttempt, Succeeded
-from tests.worker.test_floors import NOW, received
+from tests.worker.test_floors import received
+
+NOW = 1_800_000_000_000_000
 
 
-def lasted(seconds: float, *, until: dt.datetime) -> EndedAttempt:
-    return EndedAttempt(received(1), Succeeded(None), until - dt.timedelta(seconds=seconds), until)
+def lasted(seconds: float, *, until: int) -> EndedAttempt:
+    return EndedAttempt(received(1), Succeeded(None), until - round(seconds * 1e6), until)
 
 
 def one_after_the_other(seconds: list[float], *, slots: int) -> list[EndedAttempt]:
@@ -21,9 +21,9 @@ def one_after_the_other(seconds: list[float], *, slots: int) -> list[EndedAttemp
     ends = []
     for one in seconds:
         slot = free.index(min(free))
-        free[slot] += dt.timedelta(seconds=one)
+        free[slot] += round(one * 1e6)
         ends.append(lasted(one, until=free[slot]))
-    return sorted(ends, key=lambda end: end.finished_at)
+    return sorted(ends, key=lambda end: end.finished_us)
 
 
 def learned(*seconds: float, slots: int = 4) -> Prefetch:
@@ -98,7 +98,7 @@ def test_a_few_delayed_jobs_change_the_estimate_little() -> None:
     pace = Prefetch(4)
     for turn in range(40):
         ends = one_after_the_other([0.000012] * 1000, slots=4)
-        ends[turn * 25] = ends[0] = ends[62 * 8] = lasted(0.015, until=ends[-1].finished_at)
+        ends[turn * 25] = ends[0] = ends[62 * 8] = lasted(0.015, until=ends[-1].finished_us)
         pace.learn(ends)
         assert turn < 12 or pace.room(0) == MAX_CLAIMED
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import urllib.parse
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import registry, task
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
 from django_pgqueue.worker.settings import MAX_RETIRING
@@ -375,8 +375,7 @@ class TestBeforeItBegan:
         result = slow.stay.using(max_attempts=max_attempts).enqueue("x")
         [message] = functions.message_dequeue(connection, worker="w", tasks=True)
         backend: Any = task_backends["default"]
-        clock = partial(functions.now, connection)
-        execution = Execution(message, backend=backend, clock=clock, reports=DirectReports(connection))
+        execution = Execution(message, backend=backend, clock=DatabaseClock(), reports=DirectReports(connection))
         with listening("finished", hear):
             record(connection, [execution.timed_out()], worker="w")
         result.refresh()

@@ -19,6 +19,7 @@ from django_pgqueue.testing.clock import make_movable
 from django_pgqueue.testing.crashes.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.crashes.effects import Effects, RowEffects
 from django_pgqueue.testing.drain import backend_of
+from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
 
@@ -243,7 +244,7 @@ class Laboratory:
         execution = UntilItIsKilled(
             message,
             backend=self.backend,
-            clock=lambda: functions.now(self.control),
+            clock=lambda: microseconds(functions.now(self.control)),
             reports=_Reports(self.control),
         )
         execution.points = points

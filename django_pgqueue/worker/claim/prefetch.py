@@ -28,23 +28,38 @@ class Prefetch:
         self.job_seconds = AHEAD_SECONDS  # nothing is known yet: hold one for each slot
         self._remembered = 0.1
         """How many jobs this is the mean of."""
+        self._decide()
         self.is_known = False
         self.last_progress = 0.0
         """The time when something was begun or has ended, by the monotonic clock."""
+
+    def resize(self, slots: int) -> None:
+        self.slots = slots
+        self._decide()
 
     def learn(self, ended: Sequence[EndedAttempt]) -> None:
         # The mean of all jobs, not of a sample: one in some hundreds loses the interpreter while it runs, and seems to
         # have taken a thousand times as long as the others.  All together cannot seem to have taken more time than the
         # slots had.  Such a job may come alone, so those before count half, as REMEMBERED jobs at most.
         kept = min(self._remembered / 2, REMEMBERED)
-        seconds = sum((end.finished_at - end.started_at).total_seconds() for end in ended)
+        seconds = sum([end.finished_us - end.started_us for end in ended]) / 1e6
         self._remembered = kept + len(ended)
         self.job_seconds = (self.job_seconds * kept + seconds) / self._remembered
         self.is_known = True
+        self._decide()
 
     def stalled(self) -> None:
         """Jobs take longer than they did: hold one for each slot again."""
         self.job_seconds, self._remembered = max(self.job_seconds, AHEAD_SECONDS), 1.0
+        self._decide()
+
+    def _decide(self) -> None:
+        """The worker claims again when fewer than ``refill_below`` are unfinished, so that the next batch arrives while
+        this one runs.
+        """
+        begin_in_time = int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))
+        self.most_held = min(MAX_HELD, max(self.slots, begin_in_time)) if self.ahead else self.slots
+        self.refill_below = self.most_held if self.most_held <= self.slots else max(self.slots, self.most_held // 2)
 
     @property
     def may_be_short(self) -> bool:
@@ -54,19 +69,6 @@ class Prefetch:
     def is_full_for_long(self, now: float) -> bool:
         """Whether slots that are full will stay so."""
         return not self.may_be_short or now >= self.last_progress + SHORT_SECONDS
-
-    @property
-    def most_held(self) -> int:
-        if not self.ahead:
-            return self.slots
-        return min(MAX_HELD, max(self.slots, int(self.slots * AHEAD_SECONDS / max(self.job_seconds, 1e-6))))
-
-    @property
-    def refill_below(self) -> int:
-        """The worker claims again when fewer than this are unfinished, so that the next batch arrives while this one
-        runs.
-        """
-        return self.most_held if self.most_held <= self.slots else max(self.slots, self.most_held // 2)
 
     def room(self, unfinished: int) -> int:
         """Returns how many messages to claim now."""

@@ -100,17 +100,17 @@ class Counters:
         """``otherwise``: the recorded status of attempts that did not end as their outcome says."""
         known = self.series
         for end in ended:  # the one loop that runs for every job: it makes no call that it can do without
-            message, status, started_at = end.message, end.outcome.status, end.started_at
+            message, status = end.message, end.outcome.status
             series = known.get((message.task, message.queue)) or self._series(message.task, message.queue)
             if otherwise:
                 status = otherwise.get((message.id, message.attempt), status)
             series.statuses[status] = series.statuses.get(status, 0) + 1
-            ran = (end.finished_at - started_at).total_seconds()
+            ran = (end.finished_us - end.started_us) / 1e6
             run, wait = series.run, series.wait
             run.counts[bisect_left(SECONDS, ran)] += 1
             run.total += ran
             # A historical time only orders messages: no message has waited since then.
-            waited = started_at.timestamp() - max(message.dequeue_at / 1000, message.created_at.timestamp())
+            waited = end.started_us / 1e6 - max(message.dequeue_at / 1000, message.created_at.timestamp())
             wait.counts[bisect_left(SECONDS, waited)] += 1
             wait.total += waited if waited > 0 else 0.0
         self.recorded.add(len(ended))

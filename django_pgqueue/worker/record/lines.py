@@ -121,10 +121,10 @@ class LineHandler(logging.StreamHandler[TextIO]):
         if second != self._second:
             converter = logging.Formatter.converter if self.formatter is None else self.formatter.converter
             self._second, self._text = second, time.strftime("%Y-%m-%d %H:%M:%S", converter(second))
-        message, run_ms = end.message, (end.finished_at - end.started_at).total_seconds() * 1000
+        message = end.message
         return (
             f"{self._text},{int((at - second) * 1000):03d}{self._succeeded} id={message.id} "
-            f"task={in_a_line(message.task)} attempt={message.attempt} ms={run_ms:.1f}\n"
+            f"task={in_a_line(message.task)} attempt={message.attempt} ms={end.run_ms:.1f}\n"
         )
 
     def _forget(self) -> None:

@@ -67,8 +67,8 @@ class LoggedFacts:
             "attempt": message.attempt,
             "max_attempts": message.max_attempts,
             "worker": message.worker,
-            "ms": round((end.finished_at - end.started_at).total_seconds() * 1000, 3),
-            "wait_ms": round(max(0.0, end.started_at.timestamp() - due) * 1000, 3),
+            "ms": round(end.run_ms, 3),
+            "wait_ms": round(max(0.0, end.started_us / 1e6 - due) * 1000, 3),
             "trace_id": end.trace_id,
         }
         if error is not None:
@@ -106,11 +106,7 @@ def log_end(end: EndedAttempt, settings: Options) -> None:
         return  # what is given back has one line for each task, and not for each message
     hidden = not is_well and sensitive.hides_error(end.message.task, settings)
     about = {"pgqueue": LoggedFacts(end, hidden=hidden)}
-    message, task, run_ms = (
-        end.message,
-        in_a_line(end.message.task),
-        (end.finished_at - end.started_at).total_seconds() * 1000,
-    )
+    message, task, run_ms = end.message, in_a_line(end.message.task), end.run_ms
     match end.outcome:
         case Succeeded() | Committed():
             logger.info(

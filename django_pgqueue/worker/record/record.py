@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue import functions
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
+from django_pgqueue.values.times import from_microseconds
 from django_pgqueue.worker.record.log import LoggedFacts
 from django_pgqueue.worker.run.outcome import (
     Cancelled,
@@ -48,7 +49,7 @@ class Successes:
     @classmethod
     def of(cls, ends: list[EndedAttempt], *, worker: str) -> Self:
         successes = [
-            functions.Success(end.message.id, end.message.attempt, end.outcome.result, end.started_at, end.finished_at)
+            functions.Success(end.message.id, end.message.attempt, end.outcome.result, end.started_us, end.finished_us)
             for end in ends
             if isinstance(end.outcome, Succeeded)
         ]
@@ -104,7 +105,10 @@ def record(
 def _record_other(connection: functions.Connection, end: EndedAttempt) -> str | None:  # noqa: PLR0911 -- one for each
     """Returns the recorded status; None: the attempt was lost."""
     message = end.message
-    times: dict[str, Any] = {"started_at": end.started_at, "finished_at": end.finished_at}
+    times: dict[str, Any] = {
+        "started_at": from_microseconds(end.started_us),
+        "finished_at": from_microseconds(end.finished_us),
+    }
     match end.outcome:
         case Retried(error, wait_seconds, state, last):
             delay_ms = _milliseconds(wait_seconds)

@@ -85,9 +85,9 @@ def _is_committed(execution: Execution) -> bool:
 
 def complete(execution: Execution, connection: Any, text: str | None) -> None:
     try:
-        execution.finished_at = execution.clock()
+        execution.finished_us = execution.clock()
         end = functions.Success(
-            execution.message.id, execution.message.attempt, text, execution.started_at, execution.finished_at
+            execution.message.id, execution.message.attempt, text, execution.started_us, execution.finished_us
         )
         ours = functions.message_complete(connection, [end], worker=execution.message.worker)
     except (InternalError, transaction.TransactionManagementError) as error:

@@ -49,7 +49,6 @@ from django_pgqueue.worker.run.result import alook_back, new_result, result_of
 from django_pgqueue.worker.run.shared_thread import limited, shared_thread
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
@@ -86,7 +85,7 @@ class Execution:
         "connect_first",
         "earlier",
         "errors",
-        "finished_at",
+        "finished_us",
         "is_late",
         "is_lost",
         "is_over",
@@ -95,7 +94,7 @@ class Execution:
         "reports",
         "result_or_none",
         "session",
-        "started_at",
+        "started_us",
         "steps",
         "task",
         "waits",
@@ -106,17 +105,19 @@ class Execution:
         message: Received,
         *,
         backend: PgQueueBackend,
-        clock: Callable[[], dt.datetime],
+        clock: Callable[[], int],
         reports: Reports,
         connect_first: ConnectFirst | None = None,
     ) -> None:
-        """``connect_first``: that of the worker's process."""
+        """``clock`` returns microseconds since 1970, by the database's clock.  ``connect_first``: that of the worker's
+        process.
+        """
         self.message = message
         self.backend = backend
         self.clock = clock
         self.reports = reports
         self.connect_first = connect_first
-        self.started_at = self.finished_at = clock()
+        self.started_us = self.finished_us = clock()
         self.task: Any = None
         self.args: list[Any] | None = None
         self.kwargs: dict[str, Any] = {}
@@ -211,7 +212,7 @@ class Execution:
             message = f"The task {self.message.task} of this worker cannot take these arguments: {refusal}."
             raise UnknownTask(message)
         if self.message.headers is not None:
-            require_unexpired(self.message, self.started_at)
+            require_unexpired(self.message, times.from_microseconds(self.started_us))
         self.args = args
 
     @property
@@ -262,7 +263,7 @@ class Execution:
         tell = None
         if exception is not None and isinstance(outcome, (Retried, Deferred, RolledBack)):
             tell = partial(task_signals.send_delayed, self, exception)
-        end = EndedAttempt(self.message, outcome, self.started_at, self.finished_at, tell)
+        end = EndedAttempt(self.message, outcome, self.started_us, self.finished_us, tell)
         if exception is not None and isinstance(outcome, (Failed, Retried, RolledBack)):
             self._show(end, exception, outcome.error)
         return end
@@ -314,7 +315,7 @@ class Execution:
         """Returns the end of an attempt that cannot go on because of others in its process: it does not count."""
         mine = copy.copy(self)
         self.is_over = True
-        mine.finished_at = self.clock()
+        mine.finished_us = self.clock()
         return mine.ended(Deferred(0.0, None))
 
     def _time_out(self, cut: Callable[[], None] | None) -> EndedAttempt:
@@ -340,7 +341,7 @@ class Execution:
         """Returns the end when the task did not raise, but something around it: an attempt like others that failed.  It
         calls no code of the project, and so it cannot fail itself.
         """
-        self.finished_at = self.clock()
+        self.finished_us = self.clock()
         described, attempt, max_attempts = Error.of(error), self.message.attempt, self.message.max_attempts
         if max_attempts is None or attempt >= max_attempts:
             end = self.ended(Failed(described))
@@ -401,7 +402,7 @@ class Execution:
             self.message,
             database=self.backend.settings.database,
             max_bytes=self.backend.settings.max_content_bytes,
-            clock=self.clock,
+            clock=lambda: times.from_microseconds(self.clock()),
             has_ended=lambda: self.is_over,
             blocks=self.blocks,
             span=self.step_span,
@@ -420,7 +421,7 @@ class Execution:
         if self.steps is not None:
             self.steps.require_uninterrupted()
         normal, text = (None, None) if value is None else self.returned(value)
-        self.finished_at = self.clock()
+        self.finished_us = self.clock()
         self.succeed(normal)
         return WITHOUT_RESULT if text is None else Succeeded(text)
 
@@ -441,7 +442,7 @@ class Execution:
             self.finish(TaskResultStatus.SUCCESSFUL, _return_value=value)
 
     def finish(self, status: TaskResultStatus, **changes: Any) -> None:
-        self.set(status=status, finished_at=times.as_django(self.finished_at), **changes)
+        self.set(status=status, finished_at=times.as_django(times.from_microseconds(self.finished_us)), **changes)
 
     def set(self, **changes: Any) -> None:
         for name, value in changes.items():

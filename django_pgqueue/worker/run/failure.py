@@ -43,7 +43,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
-    execution.finished_at = execution.clock()
+    execution.finished_us = execution.clock()
     exception, state = asked_for(exception), None
     if is_a(exception, (Deferral, Retry)):
         try:

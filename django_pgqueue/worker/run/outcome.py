@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable
 
     from django_pgqueue.functions import Error, Received, Wait
@@ -95,11 +94,16 @@ class EndedAttempt:
 
     message: Received
     outcome: Outcome
-    started_at: dt.datetime
-    finished_at: dt.datetime
+    started_us: int
+    """Microseconds since 1970, by the database's clock."""
+    finished_us: int
     tell: Callable[[], None] | None = None
     """Sends the signal that the job has finished, if what is recorded turns out to be its end."""
     trace_id: str | None = None
     exception: BaseException | None = None
     """What failed, for the log.  None: nothing did, or the task is sensitive."""
     logger: str = "django_pgqueue.worker"
+
+    @property
+    def run_ms(self) -> float:
+        return (self.finished_us - self.started_us) / 1000

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import DatabaseError, InterfaceError, connections
 
 from django_pgqueue.backend import results
+from django_pgqueue.values.times import from_microseconds
 from django_pgqueue.worker.run.shared_thread import shared_thread
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def new_result(execution: Execution, args: list[Any]) -> Any:
         execution.task,
         call=(args, execution.kwargs),
         backend=execution.backend,
-        started_at=execution.started_at,
+        started_at=from_microseconds(execution.started_us),
         earlier=partial(earlier_attempts, execution),
         errors=execution.errors,
     )

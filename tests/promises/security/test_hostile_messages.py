@@ -13,6 +13,7 @@ from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.testing.drain import InsideTheTest
+from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.progress import DirectReports
 from tests.promises.security.fuzzing import fuzz, text
@@ -102,7 +103,7 @@ def ended(**columns: str | None) -> str:
         end = InsideTheTest(
             message,
             backend=task_backends["default"],  # type: ignore[arg-type]
-            clock=lambda: functions.now(connection),
+            clock=lambda: microseconds(functions.now(connection)),
             reports=DirectReports(connection),
         ).run()
         record(connection, [end], worker="fuzz")
