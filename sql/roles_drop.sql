@@ -1,13 +1,29 @@
 -- Reverts roles.sql in this database: functions run with the rights of their caller again, and all roles may call them.
--- Run it before uninstall.sql, if at all.
+-- Run it before uninstall.sql or after it, if at all.
 --   psql -f sql/roles_drop.sql
 -- You may repeat it.  Roles belong to the whole server: a role that other objects need stays, and a notice reports it.
 -- Two things stay as well: only the owner may make objects in the schema, and the functions keep their search_path.
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 begin;
-select relnamespace::regnamespace::text as schema, relnamespace as schema_oid
-from pg_class where oid = 'pgqueue_message'::regclass \gset
+-- After uninstall.sql, only the schema still has rights of the roles.
+do $$
+declare
+    v_elsewhere text;
+begin
+    select string_agg(c.relnamespace::regnamespace::text, ', ') into v_elsewhere
+    from pg_class c where c.relname = 'pgqueue_message' and c.relkind = 'r';
+    if to_regclass('pgqueue_message') is null and v_elsewhere is not null then
+        raise exception 'The search_path (%) finds no queue, and there is one in the schema %.',
+            current_setting('search_path'), v_elsewhere
+            using hint = 'Put its schema first in the search_path: PGOPTIONS="-c search_path=..." psql -f sql/roles_drop.sql';
+    end if;
+end
+$$;
+select n.oid::regnamespace::text as schema, n.oid as schema_oid
+from pg_namespace n
+left join pg_class c on c.oid = to_regclass('pgqueue_message')
+where n.oid = c.relnamespace or c.oid is null and n.nspname = current_schema() \gset
 select string_agg(r.rolname, ', ') as roles, count(*) > 0 as there
 from pg_roles r
 where r.rolname in ('pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin') \gset

@@ -45,10 +45,10 @@ def holds_a_queue(database: str) -> bool:
 
     In tests they do by MIRROR in TEST, or because their test databases have the same name.
     """
-    return any(_are_the_same(database, alias) for alias in databases() if alias in connections)
+    return any(are_the_same(database, alias) for alias in databases() if alias in connections)
 
 
-def _are_the_same(one: str, other: str) -> bool:
+def are_the_same(one: str, other: str) -> bool:
     mine, its = connections[one].settings_dict, connections[other].settings_dict
     if one == other or its["TEST"]["MIRROR"] == one:
         return True

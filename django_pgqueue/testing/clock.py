@@ -92,7 +92,7 @@ def make_movable(database: str) -> None:
         if cursor.fetchone()[0]:
             return
         name = connection.settings_dict["NAME"]
-        if not _is_of_tests(connection):
+        if not is_of_tests(connection):
             message = (
                 f"The clock of the queue in the database {name!r} cannot be moved: its name is not the name of a test "
                 "database. If it is a test database, run sql/movable_clock.sql in it as the owner of the queue."
@@ -113,7 +113,7 @@ def make_movable(database: str) -> None:
             raise PgQueueError(message) from error
 
 
-def _is_of_tests(connection: BaseDatabaseWrapper) -> bool:
+def is_of_tests(connection: BaseDatabaseWrapper) -> bool:
     """Whether it is a test database: Django adds a number to the name in the settings if several tests run at once."""
     settings = connection.settings_dict
     return str(settings["NAME"]).startswith((TEST_DATABASE_PREFIX, settings["TEST"]["NAME"] or TEST_DATABASE_PREFIX))

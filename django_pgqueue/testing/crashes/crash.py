@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
+from django.test.testcases import DatabaseOperationForbidden  # type: ignore[attr-defined]
 
 from django_pgqueue import functions
+from django_pgqueue.backend.lookup import are_the_same
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.tasks import registry
-from django_pgqueue.testing.clock import make_movable
+from django_pgqueue.testing.clock import is_of_tests, make_movable
 from django_pgqueue.testing.crashes.breakpoints import Breakpoints, ProcessKilled
-from django_pgqueue.testing.crashes.effects import Effects, RowEffects
+from django_pgqueue.testing.crashes.effects import DatabaseEffects, Effects, RowEffects
 from django_pgqueue.testing.drain import backend_of
 from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.record import record
@@ -99,8 +102,8 @@ def crash_at_every_statement(
     does the end of the task, before it is recorded.
 
     ``effects``: a callable that returns what is to be compared.  Default: the rows of all tables of models, apart from
-    the queue's own, and the jobs that were enqueued.  Values that differ from run to run anyway, such as times and
-    generated keys, are left out.
+    the queue's own, and the jobs that were enqueued, in each PostgreSQL database that the test may use.  Values that
+    differ from run to run anyway, such as times and generated keys, are left out.
 
     After each run the rows are restored, so nothing else may use the database meanwhile.  It needs real transactions: a
     ``TransactionTestCase``, or pytest-django's ``transactional_db``.
@@ -139,21 +142,23 @@ class Laboratory:
         self.database = backend.settings.database
         self.queue = f"crash-{uuid4().hex[:12]}"
         self.control: psycopg.Connection[Any]
-        self.rows: RowEffects
+        self.opened: ExitStack
+        self.rows: DatabaseEffects
         self.effects: Effects
         self.own = effects
 
     def __enter__(self) -> Self:
-        self.control = connect(self.database)
-        self.rows = RowEffects(self.control, self.database)
-        self.effects = self.rows if self.own is None else _Asked(self.own)
+        with ExitStack() as stack:
+            opened = {alias: stack.enter_context(closing(connect(alias))) for alias in _databases(self.database)}
+            self.control = opened[self.database]
+            self.rows = DatabaseEffects(RowEffects(control, alias) for alias, control in opened.items())
+            self.effects = self.rows if self.own is None else _Asked(self.own)
+            stack.callback(self._reset)
+            self.opened = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._reset()
-        finally:
-            self.control.close()
+        self.opened.close()
 
     def report(self) -> CrashReport:
         expected = self._expected()
@@ -267,10 +272,27 @@ class Laboratory:
         return "no outcome: it is still in the queue" if ended is None else str(ended[0])
 
     def _reset(self) -> None:
-        for connection in connections.all(initialized_only=True):
-            if connection.alias == self.database:
-                connection.close()
+        for rows in self.rows.databases:
+            connections[rows.database].close()
         self.rows.put_back()
+
+
+def _databases(own: str) -> list[str]:
+    """Returns the queue's database, and the others that the test may use, in which its models may be.
+
+    For an alias that no test may use, Django makes no test database: it leads to the database in use, from which
+    nothing may be deleted.
+    """
+    found = [own]
+    for alias in connections:
+        other: Any = connections[alias]
+        if other.vendor == "postgresql" and is_of_tests(other) and not any(are_the_same(alias, one) for one in found):
+            try:
+                other.cursor().close()
+            except DatabaseOperationForbidden:
+                continue
+            found.append(alias)
+    return found
 
 
 class UntilItIsKilled(Execution):

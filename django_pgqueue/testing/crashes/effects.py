@@ -14,6 +14,8 @@ from psycopg import sql
 from django_pgqueue.conf import APP_LABEL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import psycopg
 
 MAX_SHOWN = 3
@@ -45,11 +47,36 @@ class WatchedTable:
     key: str
 
 
+class DatabaseEffects(Effects):
+    """Effects in all databases of a test: the first is the queue's."""
+
+    def __init__(self, databases: Iterable[RowEffects]) -> None:
+        self.databases = tuple(databases)
+
+    def seen(self) -> list[dict[str, Counter[Any]]]:
+        return [database.seen() for database in self.databases]
+
+    def learn(self) -> None:
+        for database in self.databases:
+            database.learn()
+
+    def difference(self, expected: list[dict[str, Counter[Any]]]) -> str:
+        own, *others = [rows.difference(its) for rows, its in zip(self.databases, expected, strict=True)]
+        named = (f"in {rows.database!r}: {text}" for rows, text in zip(self.databases[1:], others, strict=True) if text)
+        return "; ".join(filter(None, (own, *named)))
+
+    def put_back(self) -> None:
+        for database in self.databases:
+            database.put_back()
+
+
 class RowEffects(Effects):
     """Effects in the rows of all tables of models, apart from the queue's own, and in the enqueued jobs."""
 
     def __init__(self, control: psycopg.Connection[Any], database: str) -> None:
         self.control = control
+        self.database = database
+        self.has_queue: bool = self._one("select to_regclass('pgqueue_message') is not null")
         self.tables = _tables(database)
         self.saved = {table.name: self._copied(table) for table in self.tables}
         self.sequences = self._sequences()
@@ -86,6 +113,8 @@ class RowEffects(Effects):
 
     def _rows(self) -> dict[str, list[dict[str, Any]]]:
         rows = {table.name: self._rows_of(table) for table in self.tables}
+        if not self.has_queue:
+            return rows
         with self.control.cursor() as cursor:
             # Jobs that wait and jobs that have ended, without the task itself, whose queue is crash-*.
             cursor.execute(
@@ -138,8 +167,9 @@ class RowEffects(Effects):
                 self.control.execute(
                     "select setval(%s::regclass, coalesce(%s, 1), %s)", (name, value, value is not None)
                 )
-            self.control.execute("delete from pgqueue_message where id > %s", (self.last_id,))
-            self.control.execute("delete from pgqueue_attempt where message_id > %s", (self.last_id,))
+            if self.has_queue:
+                self.control.execute("delete from pgqueue_message where id > %s", (self.last_id,))
+                self.control.execute("delete from pgqueue_attempt where message_id > %s", (self.last_id,))
 
     def _copied(self, table: WatchedTable) -> bytes:
         with self.control.cursor() as cursor, cursor.copy(_copy(table, "to stdout")) as copy:

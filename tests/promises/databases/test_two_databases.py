@@ -15,7 +15,14 @@ from django_pgqueue import control
 from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
 from django_pgqueue.models import Attempt, Event, Message, Worker
-from django_pgqueue.testing import assert_enqueued, assert_not_enqueued, clock, drain, inline
+from django_pgqueue.testing import (
+    assert_enqueued,
+    assert_not_enqueued,
+    clock,
+    crash_at_every_statement,
+    drain,
+    inline,
+)
 from tests.support.site import shelf, slow
 from tests.support.site.shelf import note, post, steps_in_a_block_of_the_other
 from tests.support.waiting import wait_until
@@ -147,3 +154,17 @@ def test_a_step_in_a_transaction_of_the_other_database_is_refused() -> None:
     result.refresh()
     assert "'add' is inside of transaction.atomic()" in result.errors[0].traceback
     assert not Group.objects.exists()
+
+
+def test_a_crash_test_looks_at_the_models_of_another_database() -> None:
+    Group.objects.create(name="coffee")
+    report = crash_at_every_statement(shelf.add_another_group, "tea")
+    assert report.first is not None, report
+    assert report.first.sql.startswith("INSERT INTO")
+    assert report.first.difference.startswith("run again: in 'default': auth_group has 3 rows instead of 2")
+    assert list(Group.objects.values_list("name", flat=True)) == ["coffee"]
+
+
+@pytest.mark.django_db(databases=["jobs"], transaction=True)
+def test_a_crash_test_leaves_a_database_alone_that_the_test_may_not_use() -> None:
+    assert crash_at_every_statement(note, "tea")

@@ -25,8 +25,8 @@ __all__ = ["connect", "session", "sessions", "test_database"]
 
 ROLES = ("producer", "consumer", "reader", "admin")
 PASSWORD = "not a secret: of a database that is dropped"
-INSTALL, ROLES_FILE, DROP_FILE = (
-    str(sql_files.folder() / f"{name}.sql") for name in ("install", "roles", "roles_drop")
+INSTALL, UNINSTALL, ROLES_FILE, DROP_FILE = (
+    str(sql_files.folder() / f"{name}.sql") for name in ("install", "uninstall", "roles", "roles_drop")
 )
 
 

@@ -13,9 +13,9 @@ import yaml
 from psycopg.errors import InsufficientPrivilege
 
 from django_pgqueue import functions
-from tests.promises.security.conftest import DROP_FILE, ROLES, ROLES_FILE
+from tests.promises.security.conftest import DROP_FILE, INSTALL, ROLES, ROLES_FILE, UNINSTALL
 from tests.promises.security.programs import CONSUMER, PRODUCER, READER
-from tests.support.databases import psql, sql_files
+from tests.support.databases import empty_database, psql, sql_files
 from tests.support.processes import ROOT
 from tests.support.sessions import token
 
@@ -434,6 +434,31 @@ def test_roles_drop_is_the_way_back(guarded: Guarded) -> None:
         with guarded.session() as session:
             for role in ROLES:
                 session.rows(f'grant pgqueue_{role} to "{guarded.login(role)}"')
+
+
+SCHEMA_GRANTED = r"""
+select r.rolname::text from pg_namespace n cross join aclexplode(n.nspacl) a join pg_roles r on r.oid = a.grantee
+where n.nspname = 'public' and r.rolname like 'pgqueue\_%'
+"""
+
+
+def test_roles_drop_may_come_after_uninstall(guarded: Guarded) -> None:
+    """guarded: only so that its roles, which belong to the whole server, outlive this test."""
+    with empty_database(guarded.conninfo, "removed") as removed:
+        for file in (INSTALL, ROLES_FILE):
+            assert psql(removed, "-f", file).returncode == 0
+        elsewhere = psql(removed, "-c", "set search_path = pg_catalog", "-f", DROP_FILE)
+        assert elsewhere.returncode == 3
+        assert "finds no queue, and there is one in the schema public" in elsewhere.stderr
+        assert psql(removed, "-f", UNINSTALL).returncode == 0
+        with psycopg.connect(removed, autocommit=True) as session:
+            assert session.execute(SCHEMA_GRANTED).fetchall() != []
+            for _ in range(2):
+                done = psql(removed, "-f", DROP_FILE)
+                assert done.returncode == 0, done.stderr
+            assert session.execute(SCHEMA_GRANTED).fetchall() == []
+        for file in (INSTALL, ROLES_FILE):
+            assert psql(removed, "-f", file).returncode == 0
 
 
 def test_raw_messages_work_in_sql_alone(guarded: Guarded) -> None:

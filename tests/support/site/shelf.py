@@ -34,6 +34,11 @@ def add_group(name: str) -> int:
 
 
 @task
+def add_another_group(name: str) -> None:
+    Group.objects.create(name=f"{name} {Group.objects.count()}")
+
+
+@task
 async def add_group_async(name: str) -> int:
     return (await Group.objects.acreate(name=name)).pk
 
