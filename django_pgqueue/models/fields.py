@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy
 
-from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, aware, to_epoch_ms
+from django_pgqueue.values.times import MAX_MS, MIN_MS, EpochDateTime, aware, time_zone, to_epoch_ms
 
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -37,7 +37,7 @@ class EpochFormField(forms.DateTimeField):
             return super().prepare_value(value)
         if not value.is_exact:
             return str(value.epoch_ms)
-        return timezone.make_naive(value).isoformat(
+        return timezone.make_naive(value, time_zone()).isoformat(
             sep=" ", timespec="milliseconds" if value.microsecond else "seconds"
         )
 
@@ -72,7 +72,7 @@ class EpochField(models.Field):  # type: ignore[type-arg]
         if value is None or isinstance(value, dt.datetime):
             return value
         if isinstance(value, dt.date):
-            return timezone.make_aware(dt.datetime(value.year, value.month, value.day))  # noqa: DTZ001
+            return aware(dt.datetime(value.year, value.month, value.day))  # noqa: DTZ001
         if isinstance(value, int) and not isinstance(value, bool) and MIN_MS <= value <= MAX_MS:
             return EpochDateTime.from_ms(value)
         if isinstance(value, str) and (parsed := self._parse(value)) is not None:

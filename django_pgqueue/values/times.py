@@ -102,9 +102,21 @@ def as_django(moment: dt.datetime) -> dt.datetime:
     return timezone.make_naive(moment, timezone.get_default_timezone())
 
 
+def time_zone() -> dt.tzinfo:
+    """Returns the time zone of naive times, and of those that people read.
+
+    Without USE_TZ it is the project's: Django's own times are in it, whatever a middleware or a job has activated.
+    """
+    return timezone.get_current_timezone() if settings.USE_TZ else timezone.get_default_timezone()
+
+
+def time_zone_name() -> str:
+    return timezone.get_current_timezone_name() if settings.USE_TZ else timezone.get_default_timezone_name()
+
+
 def aware(moment: dt.datetime) -> dt.datetime:
-    """Returns a time with a time zone.  Naive ones, as Django has them without USE_TZ, are in the current one."""
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+    """Returns a time with a time zone."""
+    return timezone.make_aware(moment, time_zone()) if timezone.is_naive(moment) else moment
 
 
 def microseconds(moment: dt.datetime) -> int:
@@ -126,8 +138,8 @@ def from_microseconds(since_1970: int) -> dt.datetime:
 
 
 def local(moment: dt.datetime) -> dt.datetime:
-    """Returns a time in the current time zone: where a naive one is already."""
-    return moment if timezone.is_naive(moment) else timezone.localtime(moment)
+    """Returns a time in the time zone that people read: where a naive one is already."""
+    return moment if timezone.is_naive(moment) else timezone.localtime(moment, time_zone())
 
 
 def in_utc(moment: dt.datetime) -> dt.datetime:
@@ -188,7 +200,7 @@ class EpochDateTime(dt.datetime):
 
 
 def to_epoch_ms(value: dt.datetime, *, up: bool = False) -> int:
-    """Returns the milliseconds since 1970 of a datetime, rounded down or ``up``.  Naive ones: in the current time zone.
+    """Returns the milliseconds since 1970 of a datetime, rounded down or ``up``.  Naive ones: in ``time_zone()``.
 
     >>> to_epoch_ms(dt.datetime(1970, 1, 1, 0, 0, 1, 999, tzinfo=dt.UTC))
     1000

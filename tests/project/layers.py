@@ -27,6 +27,7 @@ WIDTH = 76
 
 ROOMS = {
     "admin": "the pages of Django's admin",
+    "templatetags": "what the templates of these pages ask for",
     "management": "the commands, and what they print on a terminal",
     "stand_ins": "backends without a queue, for the `TASKS` of test settings",
     "pytest_plugin": "fixtures",

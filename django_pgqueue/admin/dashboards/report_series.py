@@ -9,11 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django.db.models import F, Sum
-from django.utils import timezone
 
 from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue, Rollup
 from django_pgqueue.values import histogram
-from django_pgqueue.values.times import aware
+from django_pgqueue.values.times import aware, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -136,12 +135,12 @@ class Figures:
         return found
 
     def step_of(self, moment: dt.datetime) -> dt.datetime:
-        shown = timezone.localtime(aware(moment))
+        shown = local(aware(moment))
         return shown.replace(hour=0, minute=0, second=0) if self.daily else shown
 
     def _next(self, step: dt.datetime) -> dt.datetime:
         if not self.daily:
-            return timezone.localtime(step.astimezone(dt.UTC) + HOUR)
+            return local(step.astimezone(dt.UTC) + HOUR)
         # A day with a clock change has 23 or 25 hours.
         return self.step_of(step.replace(hour=12) + dt.timedelta(days=1))
 

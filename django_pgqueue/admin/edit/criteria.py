@@ -6,7 +6,6 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import FieldListFilter, SimpleListFilter
-from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from django_pgqueue.admin.parts import display, filters
@@ -14,7 +13,7 @@ from django_pgqueue.admin.parts.change_list import CappedChangeList
 from django_pgqueue.admin.parts.read_only import is_id, may_see_content
 from django_pgqueue.control import Filter
 from django_pgqueue.exceptions import InvalidEdit
-from django_pgqueue.values.times import EPOCH
+from django_pgqueue.values.times import EPOCH, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -190,6 +189,6 @@ def from_now(delay: dt.timedelta) -> str:
 
 def moment(ms: object) -> str:
     try:
-        return f"{timezone.localtime(EPOCH + dt.timedelta(milliseconds=int(str(ms)))):%Y-%m-%d %H:%M:%S}"
+        return f"{local(EPOCH + dt.timedelta(milliseconds=int(str(ms)))):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError):
         return f"{ms} ms"

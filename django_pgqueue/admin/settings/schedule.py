@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from django.contrib import admin, messages
 from django.db import connections
 from django.db.models import BigIntegerField, Func, Q
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
@@ -25,7 +24,7 @@ from django_pgqueue.models.tables import Schedule
 from django_pgqueue.monitoring.overview.clamped import Moment
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import ON_TIME, Rule, zone
-from django_pgqueue.values.times import to_epoch_ms
+from django_pgqueue.values.times import time_zone_name, to_epoch_ms
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -167,7 +166,7 @@ class ScheduleColumns:
 
     def _in(self, there: dt.tzinfo, name: str, slot: dt.datetime) -> SafeString | str:
         """Formats the time in the schedule's own time zone."""
-        if name == timezone.get_current_timezone_name():
+        if name == time_zone_name():
             return ""
         return display.line(gettext("{time} in {zone}").format(time=f"{slot.astimezone(there):%H:%M:%S}", zone=name))
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.utils import timezone
-
 from django_pgqueue.management.terminal.text import GAP, printable, shortened, table
 from django_pgqueue.monitoring.overview import alerts
 from django_pgqueue.monitoring.overview.formatting import NOTHING, rate, relative, span
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
-from django_pgqueue.values.times import aware, local
+from django_pgqueue.values.times import aware, local, time_zone_name
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -135,8 +133,7 @@ def tasks(found: list[Recent], title: str) -> Iterator[str]:
 
 
 def head(whole: Overview, database: str) -> str:
-    zone = timezone.get_current_timezone_name()
-    return f"{printable(database)} at {local(whole.at):%Y-%m-%d %H:%M:%S} ({zone})"
+    return f"{printable(database)} at {local(whole.at):%Y-%m-%d %H:%M:%S} ({time_zone_name()})"
 
 
 def workers(whole: Overview) -> str:

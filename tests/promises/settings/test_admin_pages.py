@@ -189,6 +189,21 @@ def test_naive_times_are_in_the_time_zone_of_the_project(naive: None) -> None:
     assert rule.first_after(noon) == noon.replace(tzinfo=KATHMANDU) + dt.timedelta(minutes=45)
 
 
+def test_naive_times_know_of_no_activated_time_zone(naive: None, root: Visitor) -> None:
+    """A middleware activates that of the user: without USE_TZ none of Django's own times follows it."""
+    with timezone.override("America/New_York"):
+        test_naive_times_are_in_the_time_zone_of_the_project(naive)
+        later = tasks.echo.using(run_after=timezone.now() + dt.timedelta(hours=1)).enqueue()
+        [due] = Message.objects.filter(pk=later.id).values_list("dequeue_at", flat=True)
+        assert 3500 < due.timestamp() - dt.datetime.now(dt.UTC).timestamp() <= 3601
+        page = root.open_with_all_columns(MESSAGES)
+        assert "time zone Asia/Kathmandu" in page.root.text
+        assert f"{due.astimezone(KATHMANDU):%Y-%m-%d %H:%M:%S}" in page.root.text
+        out = io.StringIO()
+        call_command("qstatus", stdout=out)
+        assert "(Asia/Kathmandu)" in out.getvalue()
+
+
 def test_a_naive_time_of_expiry_counts(naive: None) -> None:
     gone = tasks.echo.using(expires=timezone.now() + dt.timedelta(minutes=5)).enqueue()
     [message] = Message.objects.all()
