@@ -10,7 +10,8 @@ def main() -> None:
     # Python puts this file's folder first on the path: its modules would be imported under two names.
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "example_project.settings")
+    # Whoever develops a project may have its settings in the environment.
+    os.environ["DJANGO_SETTINGS_MODULE"] = "example_project.settings"
 
     try:
         import django  # noqa: F401, PLC0415 - only whether it is there

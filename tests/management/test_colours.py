@@ -72,8 +72,7 @@ def test_colours_depend_on_the_terminal(
 def test_on_a_real_terminal(environment: dict[str, str]) -> None:
     slow.whoami.enqueue()
     slow.time_out_by_itself.enqueue()
-    environment.pop("NO_COLOR", None)
-    window = Window("qworker", "--burst", environment=environment | {"TERM": "xterm"})
+    window = Window("qworker", "--burst", environment=environment)
     assert window.ends() == 0, window.seen
     assert ESCAPE.search(window.seen)
     plain = ESCAPE.sub("", window.seen)

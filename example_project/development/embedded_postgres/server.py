@@ -38,6 +38,7 @@ def start(profile: str = "demo", *, settings: Mapping[str, str] | None = None, k
     >>> start("bench", settings={"max_wal_size": "4GB"}, keep=False)  # doctest: +SKIP
     'postgresql://pgqueue:6fbe…@127.0.0.1:39237/pgqueue'
     """
+    forget_other_servers()
     wanted = Profile.named(profile, settings, keep)
     folder = Folder.of(profile)
     folder.make()
@@ -50,6 +51,12 @@ def start(profile: str = "demo", *, settings: Mapping[str, str] | None = None, k
         keep=wanted.keep,
     )
     return join(folder, order).url
+
+
+def forget_other_servers() -> None:
+    """Remove what libpq would add to the URL: a developer's PGOPTIONS or PGSSLMODE are for another server."""
+    for name in [name for name in os.environ if name.startswith("PG") and not name.startswith("PGQUEUE_")]:
+        del os.environ[name]
 
 
 def join(folder: Folder, order: Order) -> Server:

@@ -69,6 +69,7 @@ def test_the_exit_code_is_for_ci(
 
 def test_a_finding_is_printed_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "CHECKS", [found_by(Severity.INFO), found_by(Severity.ERROR)])
+    monkeypatch.setenv("COLUMNS", "80")
     code, said = run()
     lines = said.splitlines()
     assert code == 1
