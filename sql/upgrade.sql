@@ -3828,26 +3828,6 @@ begin
             return 0;
     end;
     begin
-        for v_ids in
-            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
-                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
-                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
-                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
-            union all
-            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
-                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
-        loop
-            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
-            -- Far enough that no other session is past it by now.
-            perform setval(v_ids.sequence, v_ids.known + 1000);
-            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
-                v_ids.sequence, v_ids.known + 1000;
-        end loop;
-    exception
-        when lock_not_available then  -- held by a session that changes a partition
-            null;
-    end;
-    begin
         for v_day in
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
@@ -3864,7 +3844,7 @@ begin
             begin
                 v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
             exception
-                when lock_not_available then
+                when lock_not_available or out_of_memory then
                     exit;
             end;
         end loop;
@@ -3905,8 +3885,36 @@ begin
         exception
             when lock_not_available then
                 exit;  -- and the lock of pgqueue_attempt is released here
+            when out_of_memory then  -- the locks of those that were dropped are held until the end
+                if v_changed = 0 then
+                    raise;
+                end if;
+                exit;
         end;
     end loop;
+    -- Comes last, because this locks every day until the end: where the server has no room for so many locks, old days
+    -- are dropped all the same.  Who waits for the lock of a drop waits for this, too.
+    perform set_config('lock_timeout', '1ms', true);
+    begin
+        for v_ids in
+            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
+                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
+                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
+                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
+            union all
+            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
+                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
+        loop
+            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
+            -- Far enough that no other session is past it by now.
+            perform setval(v_ids.sequence, v_ids.known + 1000);
+            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
+                v_ids.sequence, v_ids.known + 1000;
+        end loop;
+    exception
+        when lock_not_available or out_of_memory then  -- held by a session that changes a partition; or see above
+            null;
+    end;
     return v_changed;
 end
 $$\;
@@ -4833,21 +4841,28 @@ begin
 end
 $$\;
 create or replace function pgqueue_child_keep(p_day date) returns integer
-language sql
+language plpgsql
 set search_path from current
 set timezone = 'UTC'
+set plan_cache_mode = 'force_custom_plan'
 as $$
-    -- Copies the ends of children from one day (UTC) of the history, which is about to be dropped: their parents have
-    -- not read them yet.  Returns how many.
-    with kept as (
-        update pgqueue_child c
-        set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
-        from pgqueue_attempt a
-        where c.status is null and a.message_id = c.message_id and a.final
-          and a.finished_at >= p_day::timestamptz and a.finished_at < (p_day + 1)::timestamptz
-        returning 1
-    )
-    select count(*)::integer from kept
+-- Copies the ends of children from one day (UTC) of the history, which is about to be dropped: their parents have not
+-- read them yet.  Returns how many.
+-- A plan for known times, not for those of any day, opens and locks the partition of this day alone.  A lock for each
+-- day and each of its indexes may be more than the server has, and then no day could be dropped.
+declare
+    v_from constant timestamptz := p_day::timestamptz;
+    v_to constant timestamptz := (p_day + 1)::timestamptz;
+    v_kept integer;
+begin
+    update pgqueue_child c
+    set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
+    from pgqueue_attempt a
+    where c.status is null and a.message_id = c.message_id and a.final
+      and a.finished_at >= v_from and a.finished_at < v_to;
+    get diagnostics v_kept = row_count;
+    return v_kept;
+end
 $$\;
 create or replace function pgqueue_name_require(p_name text, p_what text, p_max integer default 255) returns void
 language plpgsql stable

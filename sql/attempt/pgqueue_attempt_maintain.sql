@@ -44,26 +44,6 @@ begin
             return 0;
     end;
     begin
-        for v_ids in
-            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
-                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
-                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
-                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
-            union all
-            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
-                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
-        loop
-            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
-            -- Far enough that no other session is past it by now.
-            perform setval(v_ids.sequence, v_ids.known + 1000);
-            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
-                v_ids.sequence, v_ids.known + 1000;
-        end loop;
-    exception
-        when lock_not_available then  -- held by a session that changes a partition
-            null;
-    end;
-    begin
         for v_day in
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
@@ -80,7 +60,7 @@ begin
             begin
                 v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
             exception
-                when lock_not_available then
+                when lock_not_available or out_of_memory then
                     exit;
             end;
         end loop;
@@ -121,8 +101,36 @@ begin
         exception
             when lock_not_available then
                 exit;  -- and the lock of pgqueue_attempt is released here
+            when out_of_memory then  -- the locks of those that were dropped are held until the end
+                if v_changed = 0 then
+                    raise;
+                end if;
+                exit;
         end;
     end loop;
+    -- Comes last, because this locks every day until the end: where the server has no room for so many locks, old days
+    -- are dropped all the same.  Who waits for the lock of a drop waits for this, too.
+    perform set_config('lock_timeout', '1ms', true);
+    begin
+        for v_ids in
+            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
+                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
+                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
+                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
+            union all
+            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
+                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
+        loop
+            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
+            -- Far enough that no other session is past it by now.
+            perform setval(v_ids.sequence, v_ids.known + 1000);
+            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
+                v_ids.sequence, v_ids.known + 1000;
+        end loop;
+    exception
+        when lock_not_available or out_of_memory then  -- held by a session that changes a partition; or see above
+            null;
+    end;
     return v_changed;
 end
 $$;

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.sessions import NOON, concurrently, end_one, eventually, partition_of, token
+from tests.support.databases import install
+from tests.support.fixtures.servers import server
+from tests.support.sessions import NOON, Session, concurrently, end_one, eventually, partition_of, token
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
-    from tests.support.sessions import Session
+    from tests.support.server import Server
+
+__all__ = ["server"]
 
 DAY_MS = 86_400_000
 FIRST = dt.date(2023, 11, 14)  # that of NOON, in UTC
@@ -167,6 +171,28 @@ def test_each_table_whose_rows_are_deleted_has_an_identity(session: Session) -> 
           and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)
     """)
     assert without == []
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_old_days_are_dropped_where_the_server_has_no_room_for_a_lock_of_each(server: Server) -> None:
+    with server.connect() as others, server.connect() as connection:
+        session = Session(connection)
+        install(session)
+        session.rows("""
+            select pgqueue_attempt_partition(((now() at time zone 'UTC') - make_interval(days => n))::date)
+            from generate_series(1, 140) as n
+        """)
+        with pytest.raises(psycopg.errors.OutOfMemory):
+            others.execute("select pg_advisory_lock(n) from generate_series(1, 1000000) as n")
+        others.execute("select pg_advisory_unlock(n) from generate_series(1, 500) as n")
+        with pytest.raises(psycopg.errors.OutOfMemory):
+            session.rows("select from pgqueue_attempt where message_id = 1")
+        assert session.value("pgqueue_attempt_maintain", days_ahead=8) == 1
+        dropped = [session.value("pgqueue_attempt_maintain", days_kept=30)]
+        while dropped[-1]:
+            dropped.append(session.value("pgqueue_attempt_maintain", days_kept=30))
+        assert sum(dropped) == 110
 
 
 def test_only_one_session_maintains_and_others_skip(connect: Connect) -> None:
