@@ -67,6 +67,7 @@ CHECKS = (
     Check("replication slots", snapshots.replication_slots, needs_queue=False),
     Check("standbys", snapshots.standbys, needs_queue=False),
     Check("locks", locks.held),
+    Check("commits", locks.commits, needs_queue=False),
     Check("workers", workers.dead_workers),
     Check("queues without a worker", workers.idle_queues),
     Check("expired messages", workers.expired_messages),

@@ -1,4 +1,4 @@
-"""Finds table locks that a session holds for long: enqueues and workers wait for them."""
+"""Finds what enqueues and workers wait for: table locks that a session holds for long, and standbys."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ LONG_LOCK = Kind(
     "Enqueues and workers wait for this lock, or will. The session changes the table, or has locked it and does other "
     "work: wait until it ends, or terminate it.",
 )
+COMMITS_WAIT = Kind(
+    "commits-wait",
+    Severity.ERROR,
+    "Every commit waits until the standbys of synchronous_standby_names have it: enqueues hang, and no job begins or "
+    "ends. Bring the standbys back, or take them out of the setting: then all commits go on, and nothing is lost.",
+)
+LONG_COMMIT = dt.timedelta(seconds=3)
+
+# A role that may not read statistics sees its own sessions.
+COMMITS = """
+select count(*), extract(epoch from max(clock_timestamp() - a.query_start))::float8
+from pg_stat_activity a
+where a.wait_event = 'SyncRep' and a.query_start < clock_timestamp() - %(long)s
+"""
 
 # Lock modes that conflict with those of enqueues and workers; the lock of a vacuum does not.
 HELD = """
@@ -57,4 +71,16 @@ def held(patient: Subject) -> Iterator[Finding]:
             mode=mode,
             open_seconds=age,
             waiting=waiting,
+        )
+
+
+def commits(patient: Subject) -> Iterator[Finding]:
+    [(count, seconds)] = patient.rows(COMMITS, {"long": LONG_COMMIT})
+    if count:
+        yield COMMITS_WAIT.found(
+            f"{count} {'commit waits' if count == 1 else 'commits wait'} for a synchronous standby, for "
+            f"{span(dt.timedelta(seconds=seconds))} by now.",
+            "show synchronous_standby_names; select application_name, state, sync_state from pg_stat_replication;",
+            commits=count,
+            seconds=seconds,
         )

@@ -87,7 +87,7 @@ def version() -> int:
 def test_old_transaction(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
     session = another(application_name="a long report")
     session.execute("begin isolation level repeatable read")
-    session.execute("select 'what it did' from pg_class limit 1")
+    session.execute("select 'its ''secret', 7 from pg_class limit 1")
     pid = session.info.backend_pid
     assert find("old-transaction", snapshots.transactions, pid=pid) == [], "it is young"
     monkeypatch.setattr(snapshots, "OLD", NOW_GONE)
@@ -95,7 +95,7 @@ def test_old_transaction(find: Find, another: Another, monkeypatch: pytest.Monke
     assert found.severity is Severity.WARNING
     assert f"session {pid} (a long report, user " in found.found
     assert "idle in transaction) has been open for" in found.found
-    assert "select 'what it did' from pg_class" in found.found
+    assert "select '...', 7 from pg_class" in found.found, "no value of a statement is shown"
     assert found.command == f"select pg_terminate_backend({pid});"
     monkeypatch.setattr(snapshots, "VERY_OLD", NOW_GONE)
     assert find.only("old-transaction", snapshots.transactions, pid=pid).severity is Severity.ERROR
@@ -245,6 +245,27 @@ def test_replication_slot(find: Find, standby: Callable[..., Standby], monkeypat
     assert re.search(
         rf"The replication slot {name} \(active\) holds the rows of the last \d+ transactions", found.found
     )
+
+
+def test_commits_wait(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the sessions of the tests this one alone waits for the log, and so for standbys."""
+    monkeypatch.setattr(locks, "LONG_COMMIT", NOW_GONE)
+    admin, session = another(), another()
+    session.execute("set synchronous_commit = on")
+    assert find("commits-wait", locks.commits) == []
+    admin.execute("alter system set synchronous_standby_names = 'gone'")
+    admin.execute("select pg_reload_conf()")
+    commit = threading.Thread(target=session.execute, args=("create temporary table waited ()",))
+    try:
+        wait_until(lambda: session.execute("show synchronous_standby_names").fetchone() == ("gone",), "it is set")
+        commit.start()
+        found = wait_until(lambda: find("commits-wait", locks.commits), "it waits")[0]
+    finally:
+        admin.execute("alter system reset synchronous_standby_names")
+        admin.execute("select pg_reload_conf()")
+    commit.join()
+    assert found.severity is Severity.ERROR
+    assert found.found.startswith("1 commit waits for a synchronous standby, for ")
 
 
 def test_limited_sight(find: Find, db: None) -> None:
