@@ -6,6 +6,8 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from django_pgqueue.values.times import as_django
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -27,7 +29,8 @@ class Decision:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Decision:
-        return cls(payload["approved"], payload["by"], dt.datetime.fromisoformat(payload["at"]), payload["comment"])
+        at = as_django(dt.datetime.fromisoformat(payload["at"]))
+        return cls(payload["approved"], payload["by"], at, payload["comment"])
 
 
 def event_of(message_id: int, name: str) -> str:

@@ -189,6 +189,20 @@ def test_naive_times_are_in_the_time_zone_of_the_project(naive: None) -> None:
     assert rule.first_after(noon) == noon.replace(tzinfo=KATHMANDU) + dt.timedelta(minutes=45)
 
 
+@task(durable=True)
+def asks_when(context: DurableContext) -> bool:
+    return context.approval("ship-abroad").at <= timezone.now()
+
+
+def test_the_time_of_a_decision_is_as_those_of_django(naive: None, root: Visitor) -> None:
+    asked = asks_when.enqueue()
+    testing.drain()
+    decide(asked, "ship-abroad", approved=True, user=User.objects.get())
+    [ended] = testing.drain()
+    assert ended.errors == []
+    assert ended.return_value is True
+
+
 def test_naive_times_know_of_no_activated_time_zone(naive: None, root: Visitor) -> None:
     """A middleware activates that of the user: without USE_TZ none of Django's own times follows it."""
     with timezone.override("America/New_York"):
