@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import random
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTaskResult
 
-Backoff = Callable[[BaseException, Any], float | None]
-"""``(exception, task_result) -> seconds`` until the next attempt; None gives the message up."""
+Backoff = Callable[[BaseException, Any], float | dt.timedelta | None]
+"""``(exception, task_result) -> wait`` until the next attempt: seconds or a timedelta; None gives the message up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

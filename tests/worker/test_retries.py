@@ -73,6 +73,12 @@ def test_backoff_is_called_with_the_exception_and_the_result(now: Clock, monkeyp
     assert seconds_until(result, now) == pytest.approx(120, abs=2 * MILLISECOND)
 
 
+def test_a_backoff_may_return_a_timedelta(now: Clock) -> None:
+    result = fail_with_backoff.enqueue("two minutes")
+    run()
+    assert seconds_until(result, now) == pytest.approx(120, abs=2 * MILLISECOND)
+
+
 def test_a_backoff_that_returns_none_gives_up(now: Clock) -> None:
     [result] = run(fail_with_backoff.enqueue("give up"))
     assert statuses(result) == ["failed"]

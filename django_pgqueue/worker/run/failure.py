@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import math
 from dataclasses import dataclass
 from functools import partial
@@ -237,7 +238,7 @@ def _asked_seconds(exception: BaseException) -> float | None:
 
 
 def _number_of_seconds(value: Any) -> float:
-    seconds = float(value)
+    seconds = value.total_seconds() if isinstance(value, dt.timedelta) else float(value)
     if math.isnan(seconds):
         message = f"{value!r} is no number of seconds."
         raise ValueError(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import datetime as dt
 import os
 import signal
 import time
@@ -292,6 +293,8 @@ def backoff_by_argument(exception: BaseException, task_result: Any) -> Any:
             return "soon"
         case "give up":
             return None
+        case "two minutes":
+            return dt.timedelta(minutes=2)
         case "nan" | "inf" | "-inf" as number:
             return float(number)
         case seconds:
