@@ -120,7 +120,7 @@ def aware(moment: dt.datetime) -> dt.datetime:
 
 
 def microseconds(moment: dt.datetime) -> int:
-    """Returns the microseconds since 1970.  Naive times are in the current time zone.
+    """Returns the microseconds since 1970.  Naive times are in ``time_zone()``.
 
     >>> microseconds(dt.datetime(1970, 1, 1, 0, 0, 1, 2, tzinfo=dt.UTC))
     1000002
