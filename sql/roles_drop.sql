@@ -16,11 +16,12 @@ begin
     if to_regclass('pgqueue_message') is null and v_elsewhere is not null then
         raise exception 'The search_path (%) finds no queue, and there is one in the schema %.',
             current_setting('search_path'), v_elsewhere
-            using hint = 'Put its schema first in the search_path: PGOPTIONS="-c search_path=..." psql -f sql/roles_drop.sql';
+            using hint = 'To revert the roles of that queue, put its schema first in the search_path: PGOPTIONS="-c '
+                'search_path=..." psql -f sql/roles_drop.sql';
     end if;
 end
 $$;
-select n.oid::regnamespace::text as schema, n.oid as schema_oid
+select n.oid as schema_oid
 from pg_namespace n
 left join pg_class c on c.oid = to_regclass('pgqueue_message')
 where n.oid = c.relnamespace or c.oid is null and n.nspname = current_schema() \gset
@@ -39,7 +40,12 @@ from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%
                   c.oid::regclass, :'roles')
     from pg_class c
     where c.relnamespace = :schema_oid and c.relname like 'pgqueue\_%' and c.relkind in ('r', 'p', 'S') \gexec
-    revoke all on schema :schema from :roles;
+    -- After uninstall.sql no queue says which schema was its own.
+    select format('revoke all on schema %s from %s', n.oid::regnamespace, :'roles')
+    from pg_namespace n
+    where n.oid = :schema_oid or to_regclass('pgqueue_message') is null and exists (
+        select from aclexplode(n.nspacl) a join pg_roles r on r.oid = a.grantee
+        where r.rolname in ('pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin')) \gexec
 \endif
 commit;
 

@@ -49,7 +49,7 @@ def _validate_retries(task: AnyTask) -> None:
         raise InvalidTask(message)
     if backoff is not None and not callable(backoff):
         message = (
-            f"backoff must be a callable (exception, task_result) -> seconds or None, not {backoff!r}. "
+            f"backoff must be a callable (exception, task_result) -> seconds, a timedelta or None, not {backoff!r}. "
             "For fixed waits: backoff=lambda exception, result: 30."
         )
         raise InvalidTask(message)

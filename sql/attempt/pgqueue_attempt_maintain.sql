@@ -20,12 +20,11 @@ as $$
 -- with a warning, and the row of the lake counts what it has missed.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 -- Ids are used once.  Tools that copy a database or load fixtures set a sequence to the largest id of its table, which the
--- ids of finished messages are not in: a call that drops nothing sets it past those of the history again, with a warning.
+-- ids of finished messages are not in: this sets it past those of the history again, with a warning.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
     v_changed integer := 0;
-    v_dropped boolean := false;
     v_partition record;
     v_lake record;
     v_unread bigint;
@@ -44,6 +43,32 @@ begin
         when lock_not_available then
             return 0;
     end;
+    -- This reads every day, so it needs a lock for each of them and for their indexes.  The error at its end lets go of
+    -- them, because what follows needs room for its own.  It does not undo setval.
+    begin
+        for v_ids in
+            select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
+                (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
+                (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
+                (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
+            union all
+            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
+                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
+        loop
+            continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
+            -- Far enough that no other session is past it by now.
+            perform setval(v_ids.sequence, v_ids.known + 1000);
+            raise warning 'the sequence % was behind the ids that are in use, and continues after %',
+                v_ids.sequence, v_ids.known + 1000;
+        end loop;
+        raise exception using errcode = 'PQ001', message = 'all ids are looked at';
+    exception
+        when sqlstate 'PQ001' or lock_not_available then  -- a session changes a partition
+            null;
+        when out_of_memory then
+            raise warning 'the ids of the history are not looked at: the server has no room for a lock of each day'
+                using hint = 'Keep fewer days, or raise max_locks_per_transaction.';
+    end;
     begin
         for v_day in
             select v_today + n from generate_series(0, p_days_ahead) as n
@@ -61,7 +86,11 @@ begin
             begin
                 v_changed := v_changed + pgqueue_attempt_partition(v_day)::integer;
             exception
-                when lock_not_available or out_of_memory then
+                when lock_not_available then
+                    exit;
+                when out_of_memory then
+                    raise warning 'the day % is not made: the server has no room for its locks', v_day
+                        using hint = 'Keep fewer days, or raise max_locks_per_transaction.';
                     exit;
             end;
         end loop;
@@ -99,7 +128,6 @@ begin
             perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
             execute format('drop table %I', v_partition.relname);
             v_changed := v_changed + 1;
-            v_dropped := true;
         exception
             when lock_not_available then
                 exit;  -- and the lock of pgqueue_attempt is released here
@@ -110,30 +138,6 @@ begin
                 exit;
         end;
     end loop;
-    -- Comes last, and not after a drop: it reads every day, so it needs a lock for each of them and for their indexes, and
-    -- after a drop all sessions wait for the end of this call.
-    if not v_dropped then
-        begin
-            for v_ids in
-                select pg_get_serial_sequence('pgqueue_message', 'id')::regclass as sequence, greatest(
-                    (select max(m.id) from pgqueue_message m where m.id < v_foreign_id),
-                    (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
-                    (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
-                union all
-                select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
-                       (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
-            loop
-                continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
-                -- Far enough that no other session is past it by now.
-                perform setval(v_ids.sequence, v_ids.known + 1000);
-                raise warning 'the sequence % was behind the ids that are in use, and continues after %',
-                    v_ids.sequence, v_ids.known + 1000;
-            end loop;
-        exception
-            when lock_not_available or out_of_memory then  -- a session changes a partition, or there is no room
-                null;
-        end;
-    end if;
     return v_changed;
 end
 $$;

@@ -53,14 +53,15 @@ LIMITED_SIGHT = Kind(
     "to read statistics, and leave track_activities on.",
 )
 
-# Django puts values into the text of a statement: what a message is about belongs in no report of a doctor.
-VALUES = "'''(?:[^'']|'''')*(?:''|$)'"
+# Django puts values into the text of a statement, and what a message is about belongs in no report.  Nothing is shown
+# from the first character on with which a value may begin, or a comment, whose quotes would mislead.
+VALUES = r"""'(''|\$|--|/\*|\m[0-9]).*'"""
 
 SESSIONS = f"""
 select a.pid, coalesce(nullif(a.application_name, ''), 'without a name'), a.usename::text, coalesce(a.state, '-'),
        extract(epoch from clock_timestamp() - {BEGAN})::float8,
        extract(epoch from clock_timestamp() - coalesce(a.query_start, {BEGAN}))::float8,
-       left(regexp_replace(regexp_replace(a.query, {VALUES}, '''...''', 'g'), '[[:space:]]+', ' ', 'g'), 100),
+       left(regexp_replace(regexp_replace(a.query, {VALUES}, '...'), '[[:space:]]+', ' ', 'g'), 100),
        case when a.datname <> current_database() then a.datname::text end
 from pg_stat_activity a
 where {HOLDS}

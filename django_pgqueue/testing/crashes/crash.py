@@ -105,14 +105,15 @@ def crash_at_every_statement(
     the queue's own, and the jobs that were enqueued, in each PostgreSQL database that the test may use.  Values that
     differ from run to run anyway, such as times and generated keys, are left out.
 
-    After each run the rows are restored, so nothing else may use the database meanwhile.  It needs real transactions: a
-    ``TransactionTestCase``, or pytest-django's ``transactional_db``.
+    After each run the rows are restored, so nothing else may use these databases meanwhile.  It needs real
+    transactions: a ``TransactionTestCase``, or pytest-django's ``transactional_db``.
 
     >>> report = crash_at_every_statement(charge, order.pk)  # doctest: +SKIP
     >>> assert report.exactly_once, report  # doctest: +SKIP
     """
     backend = backend_of(task.backend)
-    if connections[backend.settings.database].in_atomic_block:
+    databases = _databases(backend.settings.database)
+    if any(connections[alias].in_atomic_block for alias in databases):
         message = (
             "crash_at_every_statement() needs commits, and this test runs in a transaction: use TransactionTestCase, "
             "or @pytest.mark.django_db(transaction=True)."
@@ -120,7 +121,7 @@ def crash_at_every_statement(
         raise PgQueueError(message)
     registry.autodiscover()
     make_movable(backend.settings.database)
-    with Laboratory(task, args, kwargs, backend=backend, effects=effects) as laboratory:
+    with Laboratory(task, args, kwargs, backend=backend, effects=effects, databases=databases) as laboratory:
         return laboratory.report()
 
 
@@ -132,12 +133,20 @@ async def acrash_at_every_statement(
 
 
 class Laboratory:
-    """Task with its arguments, and a database that is restored after each trial."""
+    """Task with its arguments, and databases that are restored after each trial."""
 
     def __init__(
-        self, task: AnyTask, args: Any, kwargs: Any, *, backend: PgQueueBackend, effects: Callable[[], Any] | None
+        self,
+        task: AnyTask,
+        args: Any,
+        kwargs: Any,
+        *,
+        backend: PgQueueBackend,
+        effects: Callable[[], Any] | None,
+        databases: list[str],
     ) -> None:
         self.task, self.args, self.kwargs = task, args, kwargs
+        self.databases = databases
         self.backend = backend
         self.database = backend.settings.database
         self.queue = f"crash-{uuid4().hex[:12]}"
@@ -149,7 +158,7 @@ class Laboratory:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            opened = {alias: stack.enter_context(closing(connect(alias))) for alias in _databases(self.database)}
+            opened = {alias: stack.enter_context(closing(connect(alias))) for alias in self.databases}
             self.control = opened[self.database]
             self.rows = DatabaseEffects(RowEffects(control, alias) for alias, control in opened.items())
             self.effects = self.rows if self.own is None else _Asked(self.own)
@@ -280,18 +289,25 @@ class Laboratory:
 def _databases(own: str) -> list[str]:
     """Returns the queue's database, and the others that the test may use, in which its models may be.
 
-    For an alias that no test may use, Django makes no test database: it leads to the database in use, from which
-    nothing may be deleted.
+    Raises PgQueueError for one that is no test database: from a database in use nothing may be deleted.
     """
     found = [own]
     for alias in connections:
         other: Any = connections[alias]
-        if other.vendor == "postgresql" and is_of_tests(other) and not any(are_the_same(alias, one) for one in found):
-            try:
-                other.cursor().close()
-            except DatabaseOperationForbidden:
-                continue
-            found.append(alias)
+        if other.vendor != "postgresql" or any(are_the_same(alias, one) or are_the_same(one, alias) for one in found):
+            continue
+        try:
+            other.cursor().close()
+        except DatabaseOperationForbidden:  # Django's, in each thread of the test
+            continue
+        if not is_of_tests(other):
+            message = (
+                f"The test may use the database {alias!r}, whose name, {other.settings_dict['NAME']!r}, is not that of "
+                "a test database. crash_at_every_statement() restores the rows of each database that the test may use: "
+                "leave it out of the databases of the test, or name it in TEST."
+            )
+            raise PgQueueError(message)
+        found.append(alias)
     return found
 
 

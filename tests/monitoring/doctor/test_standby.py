@@ -1,18 +1,23 @@
-"""The doctor is sent to a real standby instead of the primary."""
+"""The doctor is sent to a real standby instead of the primary, or to a primary that waits for one."""
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.monitoring.doctor import Severity, locks
 from tests.support.fixtures.servers import server
 from tests.support.processes import ROOT
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.server import Server
@@ -52,3 +57,23 @@ def test_a_standby_is_found_and_fails_no_check(server: Server) -> None:
     assert found["read-only"]["severity"] == "error"
     assert found["read-only"]["values"] == {"standby": True}
     assert "could-not-look" not in found, found
+
+
+@pytest.mark.slow
+@pytest.mark.once
+def test_commits_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "LONG_COMMIT", dt.timedelta(seconds=-1))
+    with server.connect() as admin, server.connect() as session:
+        patient: Any = SimpleNamespace(rows=lambda query, values: admin.execute(query, values).fetchall())
+        assert list(locks.commits(patient)) == []
+        admin.execute("alter system set synchronous_standby_names = 'gone'")
+        admin.execute("select pg_reload_conf()")
+        wait_until(lambda: session.execute("show synchronous_standby_names").fetchone() == ("gone",), "it is set")
+        commit = threading.Thread(target=session.execute, args=("create table waited ()",))
+        commit.start()
+        [found] = wait_until(lambda: list(locks.commits(patient)), "it waits")
+        assert found.severity is Severity.ERROR
+        assert found.found.startswith("1 commit waits for a synchronous standby, for ")
+        admin.execute("alter system reset synchronous_standby_names")
+        admin.execute("select pg_reload_conf()")
+        commit.join()

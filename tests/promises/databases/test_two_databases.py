@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Group
 from django.core.management import call_command
 from django.db import connections, transaction
@@ -14,8 +15,10 @@ from django.db import connections, transaction
 from django_pgqueue import control
 from django_pgqueue.backend import bulk
 from django_pgqueue.compat import TaskResultDoesNotExist, TaskResultStatus
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models import Attempt, Event, Message, Worker
 from django_pgqueue.testing import (
+    acrash_at_every_statement,
     assert_enqueued,
     assert_not_enqueued,
     clock,
@@ -168,3 +171,16 @@ def test_a_crash_test_looks_at_the_models_of_another_database() -> None:
 @pytest.mark.django_db(databases=["jobs"], transaction=True)
 def test_a_crash_test_leaves_a_database_alone_that_the_test_may_not_use() -> None:
     assert crash_at_every_statement(note, "tea")
+    assert async_to_sync(acrash_at_every_statement)(note, "tea")
+
+
+def test_a_crash_test_needs_commits_in_all_its_databases() -> None:
+    with transaction.atomic(), pytest.raises(PgQueueError, match="this test runs in a transaction"):
+        crash_at_every_statement(note, "tea")
+
+
+def test_a_crash_test_refuses_a_database_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections["default"].ensure_connection()
+    monkeypatch.setitem(connections["default"].settings_dict, "NAME", "orders")
+    with pytest.raises(PgQueueError, match="The test may use the database 'default', whose name, 'orders', is not"):
+        crash_at_every_statement(note, "tea")

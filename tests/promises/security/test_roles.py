@@ -438,27 +438,29 @@ def test_roles_drop_is_the_way_back(guarded: Guarded) -> None:
 
 SCHEMA_GRANTED = r"""
 select r.rolname::text from pg_namespace n cross join aclexplode(n.nspacl) a join pg_roles r on r.oid = a.grantee
-where n.nspname = 'public' and r.rolname like 'pgqueue\_%'
+where r.rolname like 'pgqueue\_%'
 """
 
 
-def test_roles_drop_may_come_after_uninstall(guarded: Guarded) -> None:
+@pytest.mark.parametrize("schema", ["public", "Its jobs"])
+def test_roles_drop_may_come_after_uninstall(guarded: Guarded, schema: str) -> None:
     """guarded: only so that its roles, which belong to the whole server, outlive this test."""
+    inside = ("-c", f'create schema if not exists "{schema}"', "-c", f'set search_path = "{schema}"')
     with empty_database(guarded.conninfo, "removed") as removed:
-        for file in (INSTALL, ROLES_FILE):
-            assert psql(removed, "-f", file).returncode == 0
+        installed = psql(removed, *inside, "-f", INSTALL, "-f", ROLES_FILE)
+        assert installed.returncode == 0, installed.stderr
         elsewhere = psql(removed, "-c", "set search_path = pg_catalog", "-f", DROP_FILE)
         assert elsewhere.returncode == 3
-        assert "finds no queue, and there is one in the schema public" in elsewhere.stderr
-        assert psql(removed, "-f", UNINSTALL).returncode == 0
+        assert "finds no queue, and there is one in the schema" in elsewhere.stderr
+        assert schema in elsewhere.stderr
+        assert psql(removed, *inside, "-f", UNINSTALL).returncode == 0
         with psycopg.connect(removed, autocommit=True) as session:
             assert session.execute(SCHEMA_GRANTED).fetchall() != []
             for _ in range(2):
                 done = psql(removed, "-f", DROP_FILE)
                 assert done.returncode == 0, done.stderr
             assert session.execute(SCHEMA_GRANTED).fetchall() == []
-        for file in (INSTALL, ROLES_FILE):
-            assert psql(removed, "-f", file).returncode == 0
+        assert psql(removed, *inside, "-f", INSTALL, "-f", ROLES_FILE).returncode == 0
 
 
 def test_raw_messages_work_in_sql_alone(guarded: Guarded) -> None:

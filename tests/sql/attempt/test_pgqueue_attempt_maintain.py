@@ -188,7 +188,10 @@ def test_old_days_are_dropped_where_the_server_has_no_room_for_a_lock_of_each(se
         others.execute("select pg_advisory_unlock(n) from generate_series(1, 500) as n")
         with pytest.raises(psycopg.errors.OutOfMemory):
             session.rows("select from pgqueue_attempt where message_id = 1")
+        said: list[str | None] = []
+        connection.add_notice_handler(lambda notice: said.append(notice.message_primary))
         assert session.value("pgqueue_attempt_maintain", days_ahead=8) == 1
+        assert said == ["the ids of the history are not looked at: the server has no room for a lock of each day"]
         dropped = [session.value("pgqueue_attempt_maintain", days_kept=30)]
         while dropped[-1]:
             dropped.append(session.value("pgqueue_attempt_maintain", days_kept=30))
