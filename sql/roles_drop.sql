@@ -45,7 +45,7 @@ from pg_proc p where p.pronamespace = :schema_oid and p.proname like 'pgqueue\_%
     from pg_namespace n
     where n.oid = :schema_oid or to_regclass('pgqueue_message') is null and exists (
         select from aclexplode(n.nspacl) a join pg_roles r on r.oid = a.grantee
-        where r.rolname in ('pgqueue_producer', 'pgqueue_consumer', 'pgqueue_reader', 'pgqueue_admin')) \gexec
+        where r.rolname = any (string_to_array(:'roles', ', '))) \gexec
 \endif
 commit;
 
