@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.db.models.expressions import RawSQL
@@ -12,6 +13,8 @@ from django.db.models.lookups import Exact
 from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import functions
+from django_pgqueue.admin.message.admin import MessageAdmin
+from django_pgqueue.admin.parts import filters
 from django_pgqueue.admin.parts.paginator import CappedPaginator
 from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.control import Filter, edit, edit_state
@@ -30,6 +33,19 @@ if TYPE_CHECKING:
 ASK = f"{MESSAGES}edit/"
 EDITS = "/admin/django_pgqueue/edit/"
 HOUR_MS = 3_600_000
+
+
+class OfATenant(SimpleListFilter):
+    """A project's own, with a parameter that means something else in an edit."""
+
+    title = "tenant"
+    parameter_name = "queue"
+
+    def lookups(self, *_: Any) -> list[tuple[str, str]]:
+        return [("acme", "ACME")]
+
+    def queryset(self, request: Any, queryset: Any) -> Any:  # noqa: ARG002
+        return queryset.filter(channel=self.value()) if self.value() else queryset
 
 
 def work() -> None:
@@ -79,6 +95,23 @@ class TestAsking:
     def test_a_search_by_id_and_an_unknown_filter_are_no_edit(self, root: Visitor) -> None:
         assert "finds one message" in root.open(ASK, q="7").said[0]
         assert "has no filter" in root.open(ASK, content__args="7").said[0]
+        assert not Edit.objects.exists()
+
+    @pytest.mark.parametrize(
+        ("more", "query"),
+        [
+            (OfATenant, "queue=acme"),
+            (("locked_at", filters.MomentRangeFilter), "locked_at__range__gte_0=2026-01-02"),
+            ("max_attempts", "max_attempts=3"),
+        ],
+    )
+    def test_a_filter_that_a_project_has_added_to_the_list_is_no_edit(
+        self, root: Visitor, monkeypatch: pytest.MonkeyPatch, more: Any, query: str
+    ) -> None:
+        monkeypatch.setattr(MessageAdmin, "list_filter", (filters.StatusFilter, more))
+        page = post(root, query, action="cancel")
+        assert page.said[0].startswith("An edit cannot be filtered by ")
+        assert page.response.request["QUERY_STRING"] == query
         assert not Edit.objects.exists()
 
     def test_a_click_asks_as_little_of_the_database_for_a_flood_as_for_one_message(self, root: Visitor) -> None:

@@ -84,6 +84,13 @@ def of_list(admin: ReadOnlyAdmin, request: HttpRequest) -> Filter:
     return Filter(**found)
 
 
+OWN = (
+    filters.ArgumentFilter, filters.ChannelFilter, filters.ErrorFilter, filters.ErrorGroupFilter, filters.QueueFilter,
+    filters.StatusFilter, filters.TaskFilter,
+)  # fmt: skip
+"""The filters whose value is a criterion: one that a project adds to a list may mean anything by the same name."""
+
+
 def _criterion(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
     match spec:
         case filters.MomentRangeFilter():
@@ -105,10 +112,15 @@ def _of_moments(spec: Any, request: HttpRequest) -> Iterator[tuple[str, Any]]:
         raise InvalidEdit(message)
     for name, value in spec._make_query_filter(request, spec.form.cleaned_data).items():  # noqa: SLF001
         column, _, how = name.rpartition("__")
-        yield f"{RANGES[column.removesuffix('__range')]}_{'from' if how == 'gte' else 'until'}", value
+        base = RANGES.get(column.removesuffix("__range"))
+        if base is None:
+            raise _unknown(spec.title)
+        yield f"{base}_{'from' if how == 'gte' else 'until'}", value
 
 
 def _of_value(spec: Any, request: HttpRequest) -> tuple[str, Any]:
+    if not isinstance(spec, OWN):
+        raise _unknown(spec.title)
     value = str(spec.value())
     if isinstance(spec, filters.ArgumentFilter | filters.ErrorGroupFilter) and not may_see_content(request):
         message = gettext("You may not see content, and so you cannot filter by it.")
