@@ -3802,6 +3802,8 @@ as $$
 -- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
 -- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
 -- with a warning, and the row of the lake counts what it has missed.
+-- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps no
+-- other day away.  The call that finds nothing else to do raises the error.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 -- Ids are used once.  Tools that copy a database or load fixtures set a sequence to the largest id of its table, which the
 -- ids of finished messages are not in: this sets it past those of the history again, with a warning.
@@ -3813,6 +3815,9 @@ declare
     v_lake record;
     v_unread bigint;
     v_ids record;
+    v_refusal text;
+    v_detail text;
+    v_sqlstate text;
     v_foreign_id constant bigint := 4503599627370496;  -- no sequence gets there: somebody has written it by hand
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
@@ -3876,6 +3881,8 @@ begin
                     raise warning 'the day % is not made: the server has no room for its locks', v_day
                         using hint = 'Keep fewer days, or raise max_locks_per_transaction.';
                     exit;
+                when others then
+                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end loop;
     exception
@@ -3920,8 +3927,13 @@ begin
                     raise;
                 end if;
                 exit;
+            when others then
+                get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
         end;
     end loop;
+    if v_refusal is not null and v_changed = 0 then
+        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+    end if;
     return v_changed;
 end
 $$\;
@@ -5107,6 +5119,8 @@ as $$
 -- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
+-- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
+-- else from it.  The call that finds nothing else to do raises the error.
 -- One worker does this at a time; the others return 0.
 declare
     v_day date;
@@ -5115,6 +5129,9 @@ declare
     v_rows integer;
     v_partition text;
     v_awaited text[] := '{}';
+    v_refusal text;
+    v_detail text;
+    v_sqlstate text;
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
         raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
@@ -5141,6 +5158,9 @@ begin
     exception
         when lock_not_available then  -- somebody reads them: the next call makes them
             null;
+        when others then
+            v_changed := 0;
+            get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
     end;
     if p_days_kept is not null then
         select c.relname into v_partition
@@ -5162,6 +5182,8 @@ begin
             exception
                 when lock_not_available then
                     null;
+                when others then
+                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end if;
         if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
@@ -5216,7 +5238,11 @@ begin
         select o.ctid from pgqueue_budget o
         where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
     get diagnostics v_rows = row_count;
-    return v_changed + v_rows;
+    v_changed := v_changed + v_rows;
+    if v_refusal is not null and v_changed = 0 then
+        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+    end if;
+    return v_changed;
 end
 $$\;
 create or replace function pgqueue_message_suspend(

@@ -18,6 +18,8 @@ as $$
 -- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
 -- A day with rows that a lake in pgqueue_lake has not read yet waits for it for p_lake_days more days.  Then it is dropped,
 -- with a warning, and the row of the lake counts what it has missed.
+-- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps no
+-- other day away.  The call that finds nothing else to do raises the error.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 -- Ids are used once.  Tools that copy a database or load fixtures set a sequence to the largest id of its table, which the
 -- ids of finished messages are not in: this sets it past those of the history again, with a warning.
@@ -29,6 +31,9 @@ declare
     v_lake record;
     v_unread bigint;
     v_ids record;
+    v_refusal text;
+    v_detail text;
+    v_sqlstate text;
     v_foreign_id constant bigint := 4503599627370496;  -- no sequence gets there: somebody has written it by hand
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
@@ -92,6 +97,8 @@ begin
                     raise warning 'the day % is not made: the server has no room for its locks', v_day
                         using hint = 'Keep fewer days, or raise max_locks_per_transaction.';
                     exit;
+                when others then
+                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end loop;
     exception
@@ -136,8 +143,13 @@ begin
                     raise;
                 end if;
                 exit;
+            when others then
+                get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
         end;
     end loop;
+    if v_refusal is not null and v_changed = 0 then
+        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+    end if;
     return v_changed;
 end
 $$;

@@ -16,6 +16,8 @@ as $$
 -- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
+-- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
+-- else from it.  The call that finds nothing else to do raises the error.
 -- One worker does this at a time; the others return 0.
 declare
     v_day date;
@@ -24,6 +26,9 @@ declare
     v_rows integer;
     v_partition text;
     v_awaited text[] := '{}';
+    v_refusal text;
+    v_detail text;
+    v_sqlstate text;
 begin
     if p_days_ahead not between 0 and 366 or p_days_kept < 0 or p_lake_days < 0 then
         raise exception 'p_days_ahead is %, p_days_kept is %, and p_lake_days is %', p_days_ahead, p_days_kept, p_lake_days
@@ -50,6 +55,9 @@ begin
     exception
         when lock_not_available then  -- somebody reads them: the next call makes them
             null;
+        when others then
+            v_changed := 0;
+            get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
     end;
     if p_days_kept is not null then
         select c.relname into v_partition
@@ -71,6 +79,8 @@ begin
             exception
                 when lock_not_available then
                     null;
+                when others then
+                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end if;
         if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
@@ -125,6 +135,10 @@ begin
         select o.ctid from pgqueue_budget o
         where not exists (select from pgqueue_message m where m.id = o.message_id) limit 10000 for update skip locked));
     get diagnostics v_rows = row_count;
-    return v_changed + v_rows;
+    v_changed := v_changed + v_rows;
+    if v_refusal is not null and v_changed = 0 then
+        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+    end if;
+    return v_changed;
 end
 $$;

@@ -196,6 +196,19 @@ def install(session: Session, release: str | None = None) -> None:
     session.rows("select pgqueue_attempt_maintain()")
 
 
+def refuse(session: Session, tag: str) -> None:
+    """Makes an event trigger that refuses statements, as the owners of a server do: for a transaction that is rolled
+    back.
+    """
+    session.rows(f"""
+        create function pg_temp.refuse() returns event_trigger language plpgsql
+        as $$ begin raise exception 'no {tag}, please'; end $$
+    """)
+    session.rows(
+        f"create event trigger refuse on ddl_command_start when tag in ('{tag}') execute function pg_temp.refuse()"
+    )
+
+
 @contextmanager
 def refusing_connections(database: str) -> Iterator[None]:
     """The sessions that are there go on."""

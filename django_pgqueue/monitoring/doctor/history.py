@@ -26,7 +26,8 @@ MISSING_PARTITION = Kind(
     "missing-partition",
     Severity.WARNING,
     "Attempts that end on that day go to pgqueue_attempt_default. Once an hour, workers create the partitions of the "
-    "next week: no worker has run for days, or none could get the lock.",
+    "next week: no worker has run for days, none could get the lock, or an event trigger or a missing right is in the "
+    "way. The command says which.",
 )
 DEFAULT_PARTITION = Kind(
     "default-partition",
@@ -37,8 +38,8 @@ DEFAULT_PARTITION = Kind(
 HISTORY_OVERDUE = Kind(
     "history-overdue",
     Severity.WARNING,
-    "Once an hour, workers drop old days, unless another session reads the history for hours. See the findings "
-    "long-lock and old-transaction, or drop the days by hand.",
+    "Once an hour, workers drop old days, unless another session reads the history for hours, or something of another "
+    "user needs the day. See the findings long-lock, old-transaction and worker-problem, or drop the days by hand.",
 )
 
 LAKE_BEHIND = Kind(

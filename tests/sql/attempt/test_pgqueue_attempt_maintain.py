@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.support.databases import install
+from tests.support.databases import install, refuse
 from tests.support.fixtures.servers import server
 from tests.support.sessions import NOON, Session, concurrently, end_one, eventually, partition_of, token
 
@@ -79,6 +79,33 @@ def test_no_days_kept_leaves_today(session: Session) -> None:
         session.set_clock(NOON + day * DAY_MS)
         session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0)
     assert partitions(session) == named(1)
+
+
+def test_a_day_that_a_view_needs_keeps_no_other_old_day(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    for day in range(3):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.rows(f"create view report as select * from {named(0)[0]}")
+    session.set_clock(NOON + 9 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 3, "one made, two dropped"
+    assert partitions(session) == named(0, 9)
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="view report depends on table"):
+        session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
+
+
+@pytest.mark.parametrize("tag", ["CREATE TABLE", "DROP TABLE"])
+def test_an_event_trigger_that_refuses_one_kind_leaves_the_other(connect: Connect, tag: str) -> None:
+    """And maybe a right is missing: an owner of the tables may have lost that to make others in the schema."""
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    refuse(session, tag)
+    session.set_clock(NOON + 9 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 1
+    assert partitions(session) == ([] if tag == "CREATE TABLE" else named(0, 9))
+    with pytest.raises(psycopg.errors.RaiseException, match=f"no {tag}, please"):
+        session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
 
 
 def test_tables_that_are_no_partitions_of_a_day_are_left_alone(session: Session) -> None:

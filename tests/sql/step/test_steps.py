@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from tests.support.databases import refuse
 from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
@@ -215,6 +216,22 @@ def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Se
         pass
     assert session.column("select name from pgqueue_event") == ["young"]
     assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
+
+
+@pytest.mark.parametrize("tag", ["CREATE TABLE", "DROP TABLE"])
+def test_a_day_that_cannot_be_made_or_dropped_keeps_no_event(connect: Connect, tag: str) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    session.value("pgqueue_event_emit", name="old")
+    session.value("pgqueue_step_maintain", days_ahead=0)
+    refuse(session, tag)
+    session.set_clock(NOON + 5 * DAY_MS)
+    assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 2, "a day and an event"
+    assert session.column("select name from pgqueue_event") == []
+    with pytest.raises(psycopg.errors.RaiseException, match=f"no {tag}, please"):
+        session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
 
 
 @pytest.mark.parametrize("name", ["paid", "the payment"])
