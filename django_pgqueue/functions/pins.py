@@ -13,11 +13,11 @@ with own as (
 ), searched as (
     select p.oid, substr(s.setting, 13) as path, o.oid as own, (
         select t.relnamespace
-        from unnest(string_to_array(substr(s.setting, 13), ',')) with ordinality as e (name, place)
+        from regexp_matches(substr(s.setting, 13), '"(?:[^"]|"")+"|[^, ]+', 'g') with ordinality as e (names, place)
         join pg_namespace n
-          on n.nspname = case trim(e.name)
+          on n.nspname = case e.names[1]
                  when '"$user"' then current_user::text
-                 else replace(regexp_replace(trim(e.name), '^"|"$', '', 'g'), '""', '"')
+                 else replace(regexp_replace(e.names[1], '^"|"$', '', 'g'), '""', '"')
              end
         join pg_class t on t.relnamespace = n.oid and t.relname = 'pgqueue_message'
         order by e.place

@@ -197,10 +197,12 @@ def _restored(patient: Subject, constraints: dict[Any, str]) -> dict[Any, str]:
 
 def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
     """Returns definitions by name, without their schema."""
+    # Before names of the queue alone: where the schema is "queue", comments have sentences that end in "queue.".
+    qualifier = re.compile(rf'(?<![\w.]){re.escape(there)}\.(?="?pgqueue_)')
 
     def bare(text: str) -> str:
         text = AS_OWNER.sub(lambda found: (f"{found[1]}\n" if found[1] else "") + found[2], text)
-        return re.sub(r"SET search_path TO [^\n]*", "SET search_path", text.replace(f"{there}.", ""))
+        return re.sub(r"SET search_path TO [^\n]*", "SET search_path", qualifier.sub("", text))
 
     found = patient.rows(query, {"schema": there})
     if query in (COLUMNS, CONSTRAINTS):

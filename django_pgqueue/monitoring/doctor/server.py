@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import named
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
 from django_pgqueue.monitoring.overview.formatting import span
 
@@ -132,10 +133,11 @@ def settings(patient: Subject) -> Iterator[Finding]:
         )
     for kind, name, bad in OF_OTHERS:
         if known[name] == bad:
-            user = patient.value("select quote_ident(current_user)")
+            user = patient.value("select current_user::text")
             yield kind.found(
                 f"{name} is {bad} for the user {user}.",
-                f"alter role {user} reset {name};  -- see also: alter database, alter role in database, alter system",
+                f"alter role {named(user)} reset {name};  -- see also: alter database, alter role in database, alter "
+                "system",
                 setting=name,
                 value=bad,
             )
@@ -165,7 +167,7 @@ def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
         if dt.timedelta(0) < limit < SHORT:
             yield kind.found(
                 f"{name} is {span(limit)} for the user {user}.",
-                f"alter role {user} set {name} = 0;",
+                f"alter role {named(user)} set {name} = 0;",
                 setting=name,
                 value=known[name],
                 user=user,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 from django.db.backends.base import base
 from psycopg import pq
 from psycopg.errors import QueryCanceled
@@ -764,6 +764,16 @@ def test_a_clock_that_any_session_can_set_is_found(find: Find, db: None) -> None
     assert found == {"psql -f sql/clock/pgqueue_clock.sql", "psql -f sql/clock/pgqueue_now.sql"}
 
 
+@pytest.mark.parametrize("name", ["queue", "m", '"The %Queue, ""x"""'])
+def test_the_name_of_the_schema_is_no_difference(fixed_clock: object, name: str) -> None:
+    """Comments end in "the queue.", and m is short for a message."""
+    sql(f"alter schema public rename to {name.replace('%', '%%')}")
+    sql(f"set local search_path = {name.replace('%', '%%')}")
+    with connection.cursor() as cursor:
+        cursor.execute(sql_files.current("repin"))
+    assert [*installation.parts(Subject("default")), *installation.pins(Subject("default"))] == []
+
+
 def test_strayed_functions(find: Find, db: None) -> None:
     assert find("strayed-functions", installation.pins) == []
     sql("alter schema public rename to shop; set local search_path = shop")
@@ -948,6 +958,21 @@ def test_settings_of_the_database(
     assert find(kind, server.settings) == []
     beginning_with(setting, bad)
     assert setting in find.only(kind, server.settings).found
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "value"),
+    [("statement-timeout", "statement_timeout", "'5s'"), ("array-nulls-off", "array_nulls", "off")],
+)
+def test_the_command_names_a_role_with_a_strange_name(
+    find: Find, beginning_with: Callable[[str, str], None], kind: str, setting: str, value: str
+) -> None:
+    beginning_with(setting, value)
+    with transaction.atomic():
+        sql('create role "pgqueue test-guest"')
+        sql('set local role "pgqueue test-guest"')
+        sql(find.only(kind, server.settings).command)
+        transaction.set_rollback(True)
 
 
 def test_a_server_that_does_not_note_what_sessions_do_limits_the_sight(
