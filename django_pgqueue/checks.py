@@ -22,7 +22,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.distribution import install_command
 from django_pgqueue.tasks import registry, sensitive
 from django_pgqueue.values import arguments, limits, versions
-from django_pgqueue.values.names import NAMES_ARE, is_name
+from django_pgqueue.values.names import NAMES_ARE, are_names
 from django_pgqueue.values.products import other_product
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def _check_keys(alias: str, params: Mapping[Any, Any]) -> Iterator[checks.CheckM
 
 
 def _check_queues(alias: str, queues: Any) -> Iterator[checks.CheckMessage]:
-    # A string would be read as a list of its letters.
-    if not isinstance(queues, (list, tuple, set, frozenset)) or not all(is_name(queue) for queue in queues):
+    if not are_names(queues):
         yield checks.Error(
             f"TASKS[{alias!r}]['QUEUES'] is {queues!r}.",
             hint=f"It must be a list of names, empty for any name; {NAMES_ARE}.",

@@ -50,7 +50,8 @@ class PgQueueBackend(BaseTaskBackend):
     supports_priority = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        super().__init__(alias, params)
+        # Of other QUEUES a check tells: here they would stop the modules with tasks, and so the check.
+        super().__init__(alias, params if names.are_names(params.get("QUEUES", [])) else {**params, "QUEUES": []})
         self.settings = Options.of(self.options)
         self._valid: dict[str, AnyTask] = {}
 

@@ -29,6 +29,15 @@ def is_name(value: object) -> bool:
     )
 
 
+def are_names(value: object) -> bool:
+    """Whether a value is a list of names.  A text would be read as a list of its letters.
+
+    >>> are_names(["mail"]), are_names([]), are_names("mail")
+    (True, True, False)
+    """
+    return isinstance(value, (list, tuple, set, frozenset)) and all(map(is_name, value))
+
+
 def _fits(value: str) -> bool:
     try:
         return value.isascii() or len(value.encode()) <= MAX_NAME_BYTES

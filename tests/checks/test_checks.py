@@ -16,6 +16,7 @@ from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.checks import check_backends, check_records, check_settings
 from django_pgqueue.compat import task_backends
+from django_pgqueue.tasks import task
 from tests.support.django_tasks_api import DUMMY, PACKAGE
 
 if TYPE_CHECKING:
@@ -168,6 +169,8 @@ def test_queues_is_a_list_of_names(settings: Settings, queues: Any) -> None:
     assert check_id == "pgqueue.E005"
     assert message == f"TASKS['jobs']['QUEUES'] is {queues!r}."
     assert "empty for any name" in hint
+    settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": queues}}
+    task(factory)  # the check comes after the modules with tasks
 
 
 def test_the_database_commits_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
