@@ -29,12 +29,13 @@ SOON_RECONNECT_SECONDS = 1.0
 
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
-select extract(epoch from pg_postmaster_start_time())::text, (
+select concat_ws('/', extract(epoch from pg_postmaster_start_time()), d.oid), (
     select count(set_config(l.name, l.milliseconds::text, p.local))
     from unnest(p.names, p.milliseconds) as l (name, milliseconds)
     where current_setting(l.name) = '0' or current_setting(l.name)::interval > l.milliseconds * interval '1 millisecond'
 ), case when p.role is not null then set_config('role', p.role, p.local) end
-from (values (%s, %s::text[], %s::bigint[], %s::text)) as p (local, names, milliseconds, role)
+from (values (%s, %s::text[], %s::bigint[], %s::text)) as p (local, names, milliseconds, role), pg_database d
+where d.datname = current_database()
 """
 
 
@@ -63,9 +64,9 @@ class Session:
         ``notified``: called for each notification to the consumer that a message is ready, with whether that comes
         from another consumer that can take no more.  ``parked``: called for a notification that messages were parked,
         which it may know.  ``kind``: what the log calls the consumer.
-        ``renamed``: called when the server was started since the last connection; returns another name for the
-        consumer.  Such a server may have lost its last commits, and give their ids to other messages: no token of the
-        consumer's may be valid for those.
+        ``renamed``: called when the server was started since the last connection, or has another database of that name,
+        as after a restore; returns another name for the consumer.  Such a server may have lost its last commits, and
+        give their ids to other messages: no token of the consumer's may be valid for those.
         """
         self.database = database
         self.consumer = consumer
@@ -79,7 +80,7 @@ class Session:
         self.statements: Connection
         """The same connection, as the queue's functions need it."""
         self.server: Any = None
-        """When the server was started: another one after a failover."""
+        """When the server was started, and which database it is: another one after a failover or a restore."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
         self._opened_at = float("inf")
         self._broken_at = 0.0
@@ -119,8 +120,8 @@ class Session:
             yield
 
     def _begin(self, connection: psycopg.Connection[Any], *, local: bool) -> Any:
-        """Sets the time-outs and, if ``local``, the role, which a pooler would give to others.  Returns when the server
-        started.
+        """Sets the time-outs and, if ``local``, the role, which a pooler would give to others.  Returns which server
+        and database it is.
         """
         role = connections[self.database].settings_dict["OPTIONS"].get("assume_role") if local else None
         limits = {name: milliseconds for name, milliseconds in self.limits.items() if milliseconds}

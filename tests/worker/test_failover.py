@@ -63,7 +63,7 @@ def test_jobs_go_on_after_a_promotion_and_no_replicated_one_is_lost(
             ids = [enqueue(admin, word) for word in words]
             wait_until(lambda: {"held 0", "held 1"} <= set(diary.words()), "the slots are full")
         server.fail_over(standby)
-        worker.says("the connection leads to another server, or the server was restarted")
+        worker.says("the connection leads to another server or database, or the server was restarted")
         for word in words:
             for attempt in range(1, 4):
                 diary.allow(f"{word}-{attempt}")
@@ -100,7 +100,7 @@ def test_a_job_with_a_reused_id_is_a_new_job(server: Server, environment: dict[s
             message_id = enqueue(admin, "old")
             wait_until(lambda: "old" in diary.words(), "the job runs")
         server.fail_over(standby)
-        worker.says("the connection leads to another server, or the server was restarted")
+        worker.says("the connection leads to another server or database, or the server was restarted")
         with server.when_there() as admin:
             while (admin.execute(f"select nextval({SEQUENCE})").fetchone() or [0])[0] < message_id - 1:
                 pass

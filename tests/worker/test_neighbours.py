@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from django.db import connections
+from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import functions
 from django_pgqueue.consumer.background import Background
@@ -27,6 +29,7 @@ from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
+from tests.support.databases import empty_database
 from tests.support.site.tasks import cancel_and_hold, hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
@@ -733,6 +736,20 @@ def test_a_consumer_gets_another_name_on_a_restarted_server(transactional_db: No
     assert session.consumer == "first"
     session.server = ("another server", *session.server[1:])
     session.open().close()
+    assert session.consumer == "second"
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_consumer_gets_another_name_in_another_database_of_the_same_name(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, pooled: bool
+) -> None:
+    """As after a restore into a new database, which then gets the name: it gives the ids again that were lost."""
+    names = iter(["second"])
+    session = WorkerSession("default", consumer="first", pooled=pooled, renamed=lambda: next(names))
+    session.open().close()
+    with empty_database(conninfo(), "restored") as other:
+        monkeypatch.setitem(connections["default"].settings_dict, "NAME", conninfo_to_dict(other)["dbname"])
+        session.open().close()
     assert session.consumer == "second"
 
 

@@ -74,9 +74,9 @@ class Registration:
         self._former_ids: list[str] = []
 
     def rename(self) -> str:
-        """Renames the worker after the server was restarted, or another one has taken over.  Such a server may have
-        lost its last commits, and may give their ids to other messages.  With a new name, no end of a message held here
-        can be taken for the end of another one.  Returns the new name.
+        """Renames the worker after the server was restarted, another one has taken over, or another database has its
+        name.  Such a one may have lost its last commits, and may give their ids to other messages.  With a new name, no
+        end of a message held here can be taken for the end of another one.  Returns the new name.
         """
         before, self.id = self.id, new_id()
         self._former_ids.append(before)
@@ -84,7 +84,8 @@ class Registration:
         self.be_seen_soon()
         self.has_room = self.rests = False
         logger.warning(
-            "the connection leads to another server, or the server was restarted: worker=%s goes on as worker=%s",
+            "the connection leads to another server or database, or the server was restarted: worker=%s goes on as "
+            "worker=%s",
             before,
             self.id,
         )
