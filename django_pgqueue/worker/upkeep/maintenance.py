@@ -20,7 +20,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 EVERY_SECONDS = 3600.0
 AGAIN_SECONDS = 60.0
-"""The time until the next round when something is left over: a lock was not free, or one call did not do all."""
+"""The time until the next round when something is left over: a lock was not free, or the connection broke."""
 
 
 MAX_RECOUNTED = 100
@@ -70,6 +70,7 @@ class Maintenance:
                 self._later()
             except psycopg.Error as error:  # a worker without the rights of the tables' owner still does its jobs
                 if is_of_the_connection(connection, error):
+                    self._later()
                     raise
                 problems[what] = f"maintenance of {what} is not possible: {first_line(error)}"
         self._tell(problems)

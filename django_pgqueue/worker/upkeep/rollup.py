@@ -7,11 +7,13 @@ does not ask, so an idle database stays idle.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue import functions
 
 if TYPE_CHECKING:
+    import psycopg
+
     from django_pgqueue.consumer.background import Connect
 
 EVERY_SECONDS = 60.0
@@ -41,10 +43,19 @@ class RollingUp:
         return self.next_at if self.has_ended and self.next_at is not None else float("inf")
 
     def do(self, connect: Connect) -> None:
-        self.has_ended = False
-        connection = connect().connection
+        self.has_ended = False  # before it adds up: what ends meanwhile is for the next call
+        try:
+            has_more = self._add_up(connect().connection)
+        except Exception:  # what has ended is not in the figures yet
+            self.has_ended = True
+            raise
+        if has_more:
+            self.has_ended, self.next_at = True, time.monotonic() + PAUSE_SECONDS
+
+    def _add_up(self, connection: psycopg.Connection[Any]) -> bool:
+        """Returns whether there is more."""
         for _ in range(MAX_STEPS):
             with connection.transaction():
                 if not functions.rollup_add(connection, every_seconds=FREE_SECONDS):
-                    return
-        self.has_ended, self.next_at = True, time.monotonic() + PAUSE_SECONDS
+                    return False
+        return True

@@ -62,9 +62,12 @@ class Vacuum:
         return self.next_at if self.jobs >= JOBS_BETWEEN else float("inf")
 
     def do(self, connect: Connect) -> None:
-        self.jobs = 0
+        jobs = self.jobs
         self.next_at = time.monotonic() + MIN_SECONDS
-        connection = connect().connection
+        self._look(connect().connection)
+        self.jobs -= jobs  # only now: after an error it is due again
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
         dead, live, before, is_seen = _table(connection)
         if dead < MIN_DEAD or live > MAX_LIVE or is_seen:
             return
