@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -82,10 +82,15 @@ class Pump:
             if self.thread is not None or self.stopping:
                 return
             self.session.open()
-            self.wakeup = Wakeup()
-            self.loop = Loop(self.session, self.polling, self.wakeup, on_reconnect=self._reconnected)
-            self.thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
-            self.thread.start()
+            with ExitStack() as on_error:  # the system has no more files or threads: a later call may get them
+                on_error.callback(self.session.connection.close)
+                self.wakeup = Wakeup()
+                on_error.callback(self.wakeup.close)
+                self.loop = Loop(self.session, self.polling, self.wakeup, on_reconnect=self._reconnected)
+                thread = threading.Thread(target=self._run, name=f"pgqueue-listen-{self.queue}", daemon=True)
+                thread.start()
+                on_error.pop_all()
+            self.thread = thread
 
     def close(self) -> None:
         """Gives back the held messages.  Returns when that is done."""

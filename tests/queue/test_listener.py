@@ -450,6 +450,44 @@ def test_a_database_unavailable_at_the_start_is_an_error_of_the_caller(monkeypat
         next(MAIL.listen())
 
 
+@pytest.fixture
+def no_thread_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuses to start the thread of the first listener."""
+    start = threading.Thread.start
+    refused: list[str] = []
+
+    def start_or_not(thread: threading.Thread) -> None:
+        if thread.name == "pgqueue-listen-mail" and not refused:
+            refused.append(thread.name)
+            message = "can't start new thread"
+            raise RuntimeError(message)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_not)
+
+
+def test_a_system_without_more_threads_is_an_error_of_the_caller_who_may_try_again(
+    ears: Any, no_thread_at_first: None
+) -> None:
+    MAIL.send("hello")
+    ear = ears()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        ear.next()
+    assert ear.next().content == "hello"
+
+
+def test_a_listener_that_got_no_thread_can_be_closed_and_leaves_no_session(
+    session: Session, no_thread_at_first: None
+) -> None:
+    listener = MAIL.listen()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(listener)
+    listener.close()
+    with pytest.raises(StopIteration):
+        next(listener)
+    wait_until(lambda: not session.strangers(), "its session is closed")
+
+
 def test_an_error_that_does_not_go_away_ends_the_iteration(ears: Any, session: Session) -> None:
     ear = ears()
     waits = ear.wait()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.worker.supervise import exit_handlers
 from tests.support.site import jobs, slow, tasks
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
@@ -86,3 +87,10 @@ def test_the_upkeep_starts_later(
     assert len(refused) == REFUSALS
     assert "maintenance is not possible worker=" in caplog.text
     assert statuses(ended(tasks.nothing.enqueue())) == ["succeeded"]
+
+
+def test_a_process_leaves_all_the_same(refuse: Callable[[str], list[str]], caplog: pytest.LogCaptureFixture) -> None:
+    refused = refuse("exit handlers")
+    exit_handlers.run()
+    assert len(refused) == 1
+    assert "exit handlers are not called, and what they had to send may be lost: can't start new thread" in caplog.text

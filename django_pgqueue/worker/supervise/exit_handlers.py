@@ -30,7 +30,11 @@ def run() -> None:
     """Calls the handlers, as Python does at the end of a program, and waits up to ``SECONDS`` for them."""
     # Python prints the errors of handlers, and goes on.
     thread = threading.Thread(target=atexit._run_exitfuncs, name="exit handlers", daemon=True)  # noqa: SLF001
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:  # in this thread nothing would end the wait for one that hangs
+        logger.warning("exit handlers are not called, and what they had to send may be lost: %s", error)
+        return
     thread.join(SECONDS)
     if thread.is_alive():
         logger.warning("exit handlers have not ended after %.0f seconds: what they had to send may be lost", SECONDS)
