@@ -173,5 +173,6 @@ def is_broken(connection: Any) -> bool:
     """Whether PostgreSQL or Django refuses every statement until the transaction is rolled back."""
     if connection.needs_rollback:
         return True
-    status = connection.connection.info.transaction_status if connection.vendor == "postgresql" else None
-    return status == TransactionStatus.INERROR
+    if connection.vendor != "postgresql" or connection.connection is None:  # it has been closed
+        return False
+    return bool(connection.connection.info.transaction_status == TransactionStatus.INERROR)

@@ -259,6 +259,11 @@ class TestWithCommits:
             assert theirs[1] == NOON
         assert clock_setting() == ""
 
+    def test_the_connection_may_be_closed_meanwhile(self) -> None:
+        with clock(NOON):
+            connection.close()
+        assert clock_setting() == ""
+
     def test_the_clock_is_reset_after_an_error_outside_of_a_transaction(self) -> None:
         def fail() -> None:
             with clock(NOON):
