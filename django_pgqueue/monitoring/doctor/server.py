@@ -73,8 +73,7 @@ TRANSACTION_TIMEOUT = Kind(
 FEW_CONNECTIONS = Kind(
     "few-connections",
     Severity.WARNING,
-    "Each worker process has a connection for the queue and one for each of its slots. Raise max_connections, run "
-    "fewer "
+    "Each worker process has a connection for the queue and one for each of its slots. Raise the limit, run fewer "
     "slots, or let the web processes use a pooler.",
 )
 NOTIFICATION_QUEUE = Kind(
@@ -91,11 +90,30 @@ where s.name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum'
                  'session_replication_role', 'array_nulls')
 """
 
+# The limits of a database and of a role do not hold for superusers.
 CONNECTIONS = """
-select current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
-       (select count(*) from pg_stat_activity a where a.backend_type = 'client backend'),
-       (select coalesce(sum(w.slots + 1), 0) from pgqueue_worker w
-        where w.tasks and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now()))
+with sessions as materialized (
+    select a.datname, a.usename from pg_stat_activity a where a.backend_type = 'client backend'
+), limits as (
+    select 'the server' as whose, 'system set max_connections =' as change,
+           current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int as there,
+           (select count(*) from sessions) as used
+    union all
+    select 'the database ' || d.datname, format('database %%I connection limit', d.datname), d.datconnlimit,
+           (select count(*) from sessions s where s.datname = d.datname)
+    from pg_roles r, pg_database d
+    where r.rolname = session_user and not r.rolsuper and d.datname = current_database() and d.datconnlimit >= 0
+    union all
+    select 'the role ' || r.rolname, format('role %%I connection limit', r.rolname), r.rolconnlimit,
+           (select count(*) from sessions s where s.usename = r.rolname)
+    from pg_roles r
+    where r.rolname = session_user and not r.rolsuper and r.rolconnlimit >= 0
+)
+select l.whose, l.there, l.used, w.wanted, l.change
+from limits l, (
+    select coalesce(sum(w.slots + 1), 0) as wanted from pgqueue_worker w
+    where w.tasks and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now())
+) as w
 """
 
 OLDEST = """
@@ -175,22 +193,26 @@ def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
 
 
 def connections(patient: Subject) -> Iterator[Finding]:
-    [(there, used, wanted)] = patient.rows(CONNECTIONS, {"silent_after": SILENT_AFTER})
-    if wanted > there:
-        yield FEW_CONNECTIONS.found(
-            f"The workers that are alive may open {wanted} connections, and the server has {there}.",
-            f"alter system set max_connections = {2 * wanted};  -- and restart the server",
-            severity=Severity.ERROR,
-            connections=there,
-            wanted=wanted,
-        )
-    elif used > USED * there:
-        yield FEW_CONNECTIONS.found(
-            f"{used} of {there} connections are used.",
-            "select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 desc;",
-            connections=there,
-            used=used,
-        )
+    for whose, there, used, wanted, change in patient.rows(CONNECTIONS, {"silent_after": SILENT_AFTER}):
+        if wanted > there:
+            restart = "  -- and restart the server" if whose == "the server" else ""
+            yield FEW_CONNECTIONS.found(
+                f"The workers that are alive may open {wanted} connections, and {whose} has {there}.",
+                f"alter {change} {2 * wanted};{restart}",
+                severity=Severity.ERROR,
+                connections=there,
+                wanted=wanted,
+                whose=whose,
+            )
+        elif used > USED * there:
+            yield FEW_CONNECTIONS.found(
+                f"{used} of {there} connections of {whose} are used.",
+                "select usename, application_name, state, count(*) from pg_stat_activity group by 1, 2, 3 order by 4 "
+                "desc;",
+                connections=there,
+                used=used,
+                whose=whose,
+            )
 
 
 def notification_queue(patient: Subject) -> Iterator[Finding]:

@@ -1016,11 +1016,30 @@ def test_few_connections(find: Find, db: None, monkeypatch: pytest.MonkeyPatch) 
     assert find("few-connections", server.connections) == []
     with monkeypatch.context() as busy:
         busy.setattr(server, "USED", 0.0)
-        assert re.search(r"\d+ of \d+ connections are used", find.only("few-connections", server.connections).found)
+        assert re.search(
+            r"\d+ of \d+ connections of the server are used", find.only("few-connections", server.connections).found
+        )
     sign_in("large", slots=100_000)
     found = find.only("few-connections", server.connections)
     assert "The workers that are alive may open 100010 connections, and the server has " in found.found
     assert found.severity is Severity.ERROR
+
+
+def test_few_connections_of_a_role_and_of_the_database(find: Find, db: None) -> None:
+    sign_in(slots=8)
+    [[name]] = sql("select current_database()")
+    sql('create role "pgqueue test-guest" connection limit 3; grant all on pgqueue_worker to "pgqueue test-guest"')
+    sql(f"alter database {name} connection limit 4")
+    assert find("few-connections", server.connections) == [], "a superuser has those of the server"
+    sql('set local session authorization "pgqueue test-guest"')
+    database, role = find("few-connections", server.connections)
+    assert f"and the database {name} has 4." in database.found
+    assert "may open 9 connections, and the role pgqueue test-guest has 3." in role.found
+    sql("set local session authorization default")
+    for finding in (database, role):
+        sql(finding.command)
+    sql('set local session authorization "pgqueue test-guest"')
+    assert find("few-connections", server.connections) == [], "the commands end it"
 
 
 def test_notification_queue(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:
