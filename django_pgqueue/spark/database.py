@@ -54,7 +54,8 @@ def writing(options: PipelineOptions) -> str:
 
 def connect(conninfo: str) -> psycopg.Connection:
     try:
-        return psycopg.connect(conninfo, autocommit=True)
+        # A transaction pooler gives each statement another session, where nothing of this one is prepared.
+        return psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.OperationalError as error:
         raise DatabaseUnavailable(unavailable(error)) from None
 
@@ -77,10 +78,14 @@ def _prepared(conninfo: str, where: str) -> str:
 
 def _parsed(conninfo: str, where: str) -> dict[str, str | int | None]:
     try:
-        return conninfo_to_dict(conninfo)
+        found = conninfo_to_dict(conninfo)
     except psycopg.ProgrammingError:  # its message may repeat the password
         message = f"{where} is not a URL in the format of libpq: postgresql://user@host:5432/database"
         raise InvalidOption(message) from None
+    if "@" in str(found.get("host", ""))[1:]:  # libpq's message would show what follows it; a socket may begin with one
+        message = f"{where} has an @ in the name of the host. In a URL, an @ of the password is written %40."
+        raise InvalidOption(message)
+    return found
 
 
 def _variable(name: str, option: str) -> str:

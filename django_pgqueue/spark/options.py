@@ -112,6 +112,10 @@ class PipelineOptions:
             elif key.lower() not in SPARKS_OWN:
                 raise InvalidOption(_unknown(key, value))
         options = cls(**values)
+        if options.url is not None:
+            from django_pgqueue.spark import database  # noqa: PLC0415 -- most reads are described without psycopg
+
+            database.refuse_password(options.url)
         try:
             chosen(options.table, options.columns)
         except InvalidColumns as error:

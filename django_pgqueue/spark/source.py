@@ -48,23 +48,14 @@ class PgQueueDataSource(DataSource):
     def name(cls) -> str:
         return "pgqueue"
 
-    @property
-    def checked(self) -> PipelineOptions:
-        options = PipelineOptions.of(self.options)
-        if options.url is not None:
-            from django_pgqueue.spark import database  # noqa: PLC0415 -- most reads are described without psycopg
-
-            database.refuse_password(options.url)
-        return options
-
     def schema(self) -> StructType:
-        options = self.checked
+        options = PipelineOptions.of(self.options)
         return schemas.chosen(options.table, options.columns)
 
     def reader(self, schema: StructType) -> PgQueueReader:
         from django_pgqueue.spark.reader import PgQueueReader  # noqa: PLC0415 -- only what a task needs
 
-        options = self.checked
+        options = PipelineOptions.of(self.options)
         if options.table != "attempts" and (options.from_transaction, options.to_transaction) != (None, None):
             message = f"Options fromTransaction and toTransaction are about attempts, and table is {options.table}."
             raise InvalidOption(message)
@@ -83,7 +74,7 @@ class PgQueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> PgQueueStreamReader:  # noqa: N802
         from django_pgqueue.spark.stream import PgQueueStreamReader  # noqa: PLC0415
 
-        options = self.checked
+        options = PipelineOptions.of(self.options)
         if options.to_transaction is not None:
             message = f"Option toTransaction is {options.to_transaction}, and a stream has no end. Use spark.read."
             raise InvalidOption(message)
@@ -93,7 +84,7 @@ class PgQueueDataSource(DataSource):
         """Checks everything that can be known before a task runs."""
         from django_pgqueue.spark import database, messages  # noqa: PLC0415
 
-        options = self.checked
+        options = PipelineOptions.of(self.options)
         if overwrite:
             message = 'A write cannot replace a queue, it adds messages. Use mode("append").'
             raise InvalidOption(message)

@@ -75,13 +75,13 @@ def test_a_wrong_option_is_named(given: dict[str, str], said: str) -> None:
 )
 def test_a_url_with_a_password_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(InvalidOption, match="Option url") as caught:
-        PgQueueDataSource({"url": url}).checked  # noqa: B018
+        PipelineOptions.of({"url": url})  # the source's, and those of each step of the pipeline
     assert "hunter2" not in str(caught.value)
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
 def test_a_url_without_a_password_is_fine() -> None:
-    assert PgQueueDataSource({"url": "postgresql://me@db/shop"}).checked.url == "postgresql://me@db/shop"
+    assert PipelineOptions.of({"url": "postgresql://me@db/shop"}).url == "postgresql://me@db/shop"
 
 
 def test_text_is_utf8_on_the_way_whatever_the_encoding_of_the_database(
@@ -126,6 +126,22 @@ def test_the_address_of_the_database_is_looked_up_where_it_is_used(monkeypatch: 
     assert "host=replica" in database.reading(options)
     assert "host=main" in database.writing(options)
     assert "application_name=pgqueue-spark" in database.writing(options)
+
+
+def test_a_password_with_an_at_sign_is_not_shown_as_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:secret@hunter2@db/shop")
+    with pytest.raises(InvalidOption, match=r"DATABASE_URL has an @ in the name of the host.* written %40") as caught:
+        database.writing(PipelineOptions())
+    assert "hunter2" not in str(caught.value)
+    monkeypatch.setenv("DATABASE_URL", "host=@socket dbname=shop")
+    assert "host=@socket" in database.writing(PipelineOptions())
+
+
+def test_a_session_prepares_nothing_which_a_pooler_would_not_find_again(conninfo: str) -> None:
+    with database.connect(conninfo) as connection:
+        for _ in range(9):
+            connection.execute("select 1 + %s", [1])
+        assert connection.execute("select name from pg_prepared_statements").fetchall() == []
 
 
 def provided() -> str:
