@@ -161,8 +161,8 @@ def day(text: str) -> dt.date:
 
 
 def positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        message = f"{text!r} is not a whole number from 1 on"
+    if not text.isdecimal() or len(text) > 18 or int(text) < 1:
+        message = f"{text!r} is not a whole number from 1 on, of at most 18 digits"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

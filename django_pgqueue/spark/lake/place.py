@@ -48,16 +48,25 @@ class Place:
         address = urlsplit(text)
         if len(address.scheme) < 2:  # a single letter is a drive
             return cls.of_folder(text)
-        if address.scheme == "file":
-            return cls.of_folder(unquote(address.path))
-        if address.scheme not in STORES:
+        if address.scheme not in {"file", *STORES}:
             message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {text} is neither."
             raise LakeError(message)
+        if found := re.search("[?#]", text):
+            message = f"The URL of a lake has no {found[0]!r}, as {text} has: the rest would be left out. Rename it."
+            raise LakeError(message)
+        if address.scheme == "file":
+            if address.netloc not in {"", "localhost"}:
+                message = f"{text} is a folder of the machine {address.netloc}. For one of this machine: file:///folder"
+                raise LakeError(message)
+            return cls.of_folder(unquote(address.path))
         hadoop: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 -- spark.hadoop.* in Java's form
         return cls(text.rstrip("/"), storage_options(text, hadoop.get))
 
     @classmethod
     def of_folder(cls, path: str) -> Place:
+        if not path:
+            message = "The path of a lake is empty. Name a folder, or a URL."
+            raise LakeError(message)
         url = str(Path(path).absolute())
         if found := MISTAKEN.search(url):
             message = (
