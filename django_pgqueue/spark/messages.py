@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
+    ArrayType,
     ByteType,
     DataType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
+    VariantType,
 )
 
 from django_pgqueue.spark.errors import InvalidColumns
@@ -36,6 +39,8 @@ COLUMNS: dict[str, tuple[type[DataType], ...]] = {
     "headers": (StringType,),
     "max_attempts": WHOLE_NUMBERS,
 }
+OF_JSON = (ArrayType, MapType, StructType, VariantType)
+"""What Spark's ``to_json`` takes.  Numbers and booleans are JSON as text."""
 JSON = frozenset({"args", "kwargs", "content", "headers"})
 NAMES = ("queue", "channel", "unique_key")
 
@@ -72,8 +77,8 @@ def _check_field(field: StructField) -> None:
     if isinstance(kind, COLUMNS[name]):
         return
     if isinstance(kind, TimestampNTZType):
-        step = f"it has no time zone. Give it one: to_utc_timestamp({name}, 'Europe/Berlin'), as a timestamp"
-    elif name in JSON:
+        step = f"it has no time zone. Give it one: cast(concat({name}, ' Europe/Berlin') as timestamp)"
+    elif name in JSON and isinstance(kind, OF_JSON):
         step = f"write it as JSON: to_json({name})"
     else:
         step = f"cast it to {COLUMNS[name][-1]().simpleString()}"

@@ -263,7 +263,9 @@ def _check_deeply(value: Any) -> None:
 def _simple(column: pa.Array) -> pa.Array:
     """Returns a time in epoch milliseconds, and a text with the short offsets that COPY's lines have."""
     if pa.types.is_timestamp(column.type):
-        return pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        # Spark sends its session's time zone, in which Arrow cannot floor the hour that a clock shows twice.
+        times = pc.floor_temporal(column.cast(pa.timestamp("us", "UTC")), unit="millisecond")
+        return times.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
     return column.cast(pa.string()) if pa.types.is_large_string(column.type) else column
 
 

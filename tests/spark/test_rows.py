@@ -133,6 +133,16 @@ def test_a_row_gets_the_settings_of_its_task() -> None:
     ]
 
 
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_time_in_the_hour_that_a_clock_shows_twice_is_that_time(zone: str) -> None:
+    micros = [1_793_511_000_001_900, 1_793_514_600_000_000, -1]  # half past one, and again; and before 1970
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(["1"] * 3), pa.array(micros, pa.timestamp("us", zone))], ["content", "dequeue_at"]
+    )
+    text, _ = taken([batch])
+    assert [copied(line)["dequeue_at"] for line in text.splitlines()] == ["1793511000001", "1793514600000", "-1"]
+
+
 def test_a_part_of_a_larger_batch_is_only_that_part() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"content": ["1", "2", "3"], "dequeue_at": [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)] * 3}

@@ -200,6 +200,7 @@ def test_an_invalid_row_fails_the_run_and_nothing_is_enqueued(spark: SparkSessio
     assert nothing_is_left(queue)
 
 
+WITH_ZONE = "cast(concat(dequeue_at, ' Europe/Berlin') as timestamp)"
 INVALID_COLUMNS: list[tuple[str, dict[str, str], str]] = [
     (
         "task string, colour string",
@@ -211,7 +212,8 @@ INVALID_COLUMNS: list[tuple[str, dict[str, str], str]] = [
     ("content string, args string", {}, "give either content, or args and kwargs"),
     ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
     ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
-    ("task string, dequeue_at timestamp_ntz", {}, "Column dequeue_at is timestamp_ntz: it has no time zone."),
+    ("task string, priority int, content boolean", {}, "Column content is boolean: cast it to string."),
+    ("task string, dequeue_at timestamp_ntz", {}, f"is timestamp_ntz: it has no time zone. Give it one: {WITH_ZONE}."),
     ("task string", {"tasks": ""}, "Name the allowed tasks, because executors cannot read the project"),
     ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
 ]
@@ -226,6 +228,15 @@ def test_invalid_columns_are_an_error_before_any_task_runs(spark: SparkSession, 
     with pytest.raises(PySparkException, match=re.escape(said)):
         write(spark.createDataFrame([], schema))
     assert nothing_is_left(queue)
+
+
+def test_what_is_said_about_a_time_without_zone_is_right_whatever_the_zone_of_the_session(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        noon = spark.sql("select timestamp_ntz'2026-07-01 12:00:00' as dequeue_at")
+        assert noon.selectExpr(f"unix_seconds({WITH_ZONE})").first() == (1_782_900_000,)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None:

@@ -138,7 +138,7 @@ def shown(chosen: DataFrame) -> DataFrame:
         "status",
         "queue",
         "task",
-        "finished_at",
+        F.col("finished_at").cast("string"),  # in the time zone of the condition; Python's would be that of the machine
         "error_class",
         F.substring("content", 1, 80).alias("content"),
     )

@@ -86,7 +86,7 @@ def _running(attempts: DataFrame, since: dt.datetime, until: dt.datetime) -> Dat
     pieces = (
         attempts.where("started_at is not null")
         .select("queue", F.coalesce("worker", F.lit("")).alias("worker"), start.alias("start"), end.alias("end"))
-        .where("end >= start")
+        .where(F.col("end") >= F.col("start"))  # "end" is a reserved word where Spark keeps to ANSI
         .select("*", F.explode(F.sequence(_hour_number("start"), _hour_number("end"))).alias("hour_number"))
         .select(
             hour_of(hour).alias("hour"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,8 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     seen = replay(spark, lake, FAILED, dry_run=True, options=options)
     assert [seen.messages, seen.enqueued, session.messages()] == [2, False, []]
     assert [row["message_id"] for row in seen.preview] == old
+    ends = session.column("select finished_at at time zone 'UTC' from pgqueue_attempt where final order by 1")
+    assert [dt.datetime.fromisoformat(row["finished_at"]) for row in seen.preview] == ends[:2], "as a condition has it"
 
     one = f"{FAILED} and message_id = {old[0]}"
     assert [done.messages - done.again for done in [replay(spark, lake, one, options=options)]] == [1]

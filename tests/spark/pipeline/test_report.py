@@ -119,6 +119,18 @@ def test_the_depth_of_a_queue_is_that_of_each_hour_also_when_nothing_happens(spa
     assert [found[3]["running_max"], found[3]["slots"], found[0]["slots"]] == [3, 3, 1]
 
 
+def test_a_report_needs_no_reserved_word_of_ansi_as_a_name(spark: SparkSession) -> None:
+    strict = "spark.sql.ansi.enforceReservedKeywords"
+    attempts = frame(spark, [attempt(1, 0, 0.5, 1)])
+    spark.conf.set(strict, "true")
+    try:
+        for figures in (hours, queues_by_hour, errors_by_hour):
+            assert figures(attempts, **LIMITS).count() == (0 if figures is errors_by_hour else 2)
+        assert quality(attempts, **LIMITS).attempts == 1
+    finally:
+        spark.conf.unset(strict)
+
+
 def test_the_quality_of_the_data_is_told(spark: SparkSession) -> None:
     rows = [attempt(n, n, n + 0.1, n + 0.2) for n in range(4)]
     limits = {"since": MIDNIGHT, "until": MIDNIGHT + dt.timedelta(days=9)}
