@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import connection
+from django.db import connection, models
+from django.test.utils import isolate_apps
 
+from django_pgqueue import checks
 from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
-from django_pgqueue.checks import check_backends, check_records, check_settings
+from django_pgqueue.checks import check_backends, check_foreign_keys, check_records, check_settings
 from django_pgqueue.compat import task_backends
+from django_pgqueue.models import Message
 from django_pgqueue.tasks import task
 from tests.support.django_tasks_api import DUMMY, PACKAGE
 
@@ -290,6 +293,26 @@ def test_another_label_of_the_app_is_an_error(tmp_path: Path) -> None:
     said = said_by_check(tmp_path, "their_settings")
     assert "(pgqueue.E014) The app 'django_pgqueue' has the label 'jobs', by Jobs" in said, said
     assert "Remove label from that AppConfig" in said
+
+
+def test_a_foreign_key_to_a_row_of_the_queue_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to(model: Any, **more: Any) -> Any:
+        return models.ForeignKey(model, models.DO_NOTHING, related_name="+", **more)
+
+    with isolate_apps("example_project.shop") as isolated:
+        shop = type("Meta", (), {"app_label": "shop"})
+        columns = {"job": to(Message), "loose": to(Message, db_constraint=False), "lost": to("shop.Nothing")}
+        many = {"jobs": models.ManyToManyField(Message, related_name="+")}
+        type("Order", (models.Model,), {"__module__": __name__, "Meta": shop, **columns, **many})
+        type("OwnMessage", (Message,), {"__module__": __name__, "Meta": shop})
+    monkeypatch.setattr(checks, "apps", isolated)
+    found = check_foreign_keys(None)
+    assert {error.id for error in found} == {"pgqueue.E015"}
+    assert sorted(error.msg.partition(". ")[0] for error in found) == [
+        "shop.Order.job is a foreign key to django_pgqueue.Message",
+        "shop.Order_jobs.message is a foreign key to django_pgqueue.Message",
+        "shop.OwnMessage.message_ptr is a foreign key to django_pgqueue.Message",
+    ]
 
 
 def empty_database() -> dict[str, Any]:
