@@ -53,7 +53,7 @@ def decide(
         words = f"{message_id} is not the id of a message."
         raise InvalidMessage(words)
     names.name_of("approval", name)
-    if not names.is_text(comment) or len(comment.encode()) > MAX_COMMENT_BYTES:
+    if not names.is_text(comment, max_bytes=MAX_COMMENT_BYTES):
         words = (
             f"The comment {quote(comment)} cannot be stored: it may have {MAX_COMMENT_BYTES:,} bytes in UTF-8, without "
             "NUL and lone surrogates."

@@ -17,7 +17,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_key(routing_key: str) -> str:
-    if not _is_short(routing_key):
+    if not names.is_text(routing_key, max_bytes=MAX_BYTES):
         message = f"{routing_key!r} cannot be a routing key: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidMessage(message)
     return routing_key
@@ -25,7 +25,7 @@ def checked_key(routing_key: str) -> str:
 
 def checked_pattern(pattern: str, *, regex: bool) -> str:
     """Checks what can be checked without PostgreSQL, which has the last word on regular expressions."""
-    if not _is_short(pattern):
+    if not names.is_text(pattern, max_bytes=MAX_BYTES):
         message = f"{pattern!r} cannot be a pattern: it is a text of at most {MAX_BYTES} bytes, without NUL."
         raise InvalidPattern(message)
     if regex and BACK_REFERENCE.search(pattern.replace(r"\\", "")):
@@ -42,10 +42,3 @@ def checked_pattern(pattern: str, *, regex: bool) -> str:
             )
             raise InvalidPattern(message)
     return pattern
-
-
-def _is_short(text: object) -> bool:
-    try:
-        return isinstance(text, str) and "\x00" not in text and len(text.encode()) <= MAX_BYTES
-    except UnicodeEncodeError:
-        return False

@@ -25,7 +25,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
     if declared is None:
         return None
     key = _own_key(declared, call)
-    if not _is_storable(key):
+    if not names.is_text(key, max_bytes=MAX_BYTES) or key == "":
         message = (
             f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MAX_BYTES:,} "
             "bytes in UTF-8, without NUL, or a callable that returns one from the task's arguments."
@@ -50,15 +50,6 @@ def _own_key(declared: Any, call: dict[str, Any]) -> Any:
     if callable(declared):
         return declared(*call["args"], **call["kwargs"])
     return declared
-
-
-def _is_storable(key: object) -> bool:
-    if not isinstance(key, str) or "\x00" in key:
-        return False
-    try:
-        return 0 < len(key.encode()) <= MAX_BYTES
-    except UnicodeEncodeError:
-        return False
 
 
 def validate(task: AnyTask) -> None:

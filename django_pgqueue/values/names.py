@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.values import limits
@@ -21,12 +21,7 @@ def is_name(value: object) -> bool:
     >>> is_name("mail"), is_name("")
     (True, False)
     """
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= MAX_NAME_BYTES
-        and CONTROL_CHARACTER.search(value) is None
-        and _fits(value)
-    )
+    return is_text(value, max_bytes=MAX_NAME_BYTES) and value != "" and CONTROL_CHARACTER.search(value) is None
 
 
 def are_names(value: object) -> bool:
@@ -38,22 +33,15 @@ def are_names(value: object) -> bool:
     return isinstance(value, (list, tuple, set, frozenset)) and all(map(is_name, value))
 
 
-def _fits(value: str) -> bool:
-    try:
-        return value.isascii() or len(value.encode()) <= MAX_NAME_BYTES
-    except UnicodeEncodeError:
-        return False
+def is_text(value: object, *, max_bytes: int) -> TypeGuard[str]:
+    """Whether a value is a text that PostgreSQL can store, of at most so many bytes in UTF-8.
 
-
-def is_text(value: str) -> bool:
-    """Whether PostgreSQL can store the characters of a text.
-
-    >>> is_text("é"), is_text("\\x00"), is_text("\\udcff")
-    (True, False, False)
+    >>> [is_text(value, max_bytes=2) for value in ("é", "éa", 7, "\\x00", "\\udcff")]
+    [True, False, False, False, False]
     """
     try:
-        return "\x00" not in value and value.encode() is not None
-    except UnicodeEncodeError:
+        return isinstance(value, str) and "\x00" not in value and len(value.encode()) <= max_bytes
+    except UnicodeEncodeError:  # a lone surrogate
         return False
 
 

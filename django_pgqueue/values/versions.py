@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from django_pgqueue.values.limits import CONTROL_CHARACTER
+from django_pgqueue.values.names import CONTROL_CHARACTER, is_text
 
 MAX_BYTES = 100
 _HASH = re.compile("(?!(19|20)[0-9]{6})(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,64}")
@@ -17,7 +17,7 @@ def is_version(value: object) -> bool:
     >>> [is_version(value) for value in ("2024.10.1", "", 7, "a\\nb")]
     [True, False, False, False]
     """
-    return isinstance(value, str) and 0 < len(value.encode()) <= MAX_BYTES and not re.search(CONTROL_CHARACTER, value)
+    return is_text(value, max_bytes=MAX_BYTES) and value != "" and CONTROL_CHARACTER.search(value) is None
 
 
 def looks_like_a_hash(version: str) -> bool:

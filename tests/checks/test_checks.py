@@ -115,7 +115,7 @@ def test_an_unknown_key_does_not_stop_a_site(settings: Settings) -> None:
         *(("UNKNOWN_TASK_SECONDS", value) for value in (-1, 2.5, "3600", None, True, float("nan"), 10**10)),
         *(("LAKE_DAYS", value) for value in (-1, 0.5, "7", None, True, 10**9)),
         *(("LISTEN", value) for value in ("no", 0, 1, None)),
-        *(("VERSION", value) for value in (1, 2024.10, "", "x" * 101, "a\nb", True)),
+        *(("VERSION", value) for value in (1, 2024.10, "", "x" * 101, "a\nb", "\udcff", True)),
         *(("SENSITIVE", value) for value in ("card", 1, None, [1], [""])),
     ],
 )

@@ -22,7 +22,7 @@ from django_pgqueue.management.terminal import status
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview import recent
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
-from django_pgqueue.values import names
+from django_pgqueue.values import limits, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ class Command(BaseCommand):
         databases.asked(options["database"])
         database = options["database"] or default_database()
         queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
-        if unreadable := [queue for queue in queues if not names.is_text(queue)]:
+        if unreadable := [queue for queue in queues if not names.is_text(queue, max_bytes=limits.MAX_NAME_BYTES)]:
             message = f"--queue {unreadable[0]!r} names no queue."
             raise CommandError(message)
         interval = options["interval"]
