@@ -31,7 +31,7 @@ class Person(Protocol):
 
 
 def decide(
-    message: AnyTaskResult | int,
+    message: AnyTaskResult | str | int,
     name: str,
     *,
     approved: bool,
@@ -39,7 +39,7 @@ def decide(
     comment: str = "",
     database: str | None = None,
 ) -> str:
-    """Decides an approval for which a durable task waits, and records who did it.
+    """Decides an approval for which a durable task waits, given its result or its id, and records who did it.
 
     Returns "decided"; or, with nothing changed: "already", if there is a decision; "ended", if the job has ended or was
     asked to stop; "unknown", if it has not asked for this approval.  Raises PermissionDenied for a user without the
@@ -48,9 +48,11 @@ def decide(
 
     >>> decide(result, "ship-abroad", approved=True, user=request.user)  # doctest: +SKIP
     """
-    message_id = message if isinstance(message, int) else int(message.id)
-    if not 0 <= message_id < 2**63:
-        words = f"{message_id} is not the id of a message."
+    from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
+
+    message_id = results.message_id_of(message if isinstance(message, (str, int)) else message.id)
+    if message_id is None:
+        words = f"{quote(message)} is not the id of a message."
         raise InvalidMessage(words)
     names.name_of("approval", name)
     if not names.is_text(comment, max_bytes=MAX_COMMENT_BYTES):

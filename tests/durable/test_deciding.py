@@ -69,10 +69,17 @@ def test_a_comment_that_cannot_be_stored_is_refused_in_python(comment: str) -> N
     user = user_with("view_group")
     with pytest.raises(InvalidMessage, match="cannot be stored: it may have 10,000 bytes"):
         decide(result, "ship-abroad", approved=True, user=user, comment=comment)
-    for message, name in ((2**63, "ship-abroad"), (int(result.id), "a\0b")):
+    for message, name in ((2**63, "ship-abroad"), ("no-id", "ship-abroad"), (int(result.id), "a\0b")):
         with pytest.raises(InvalidMessage):
             decide(message, name, approved=True, user=user)
     assert Approval.objects.get().decided_at is None
+
+
+@pytest.mark.parametrize("kind", [str, int])
+def test_the_id_of_a_result_does_as_well(kind: type[str | int]) -> None:
+    result = tasks.asks.enqueue(to="auth.view_group")
+    drain()
+    assert decide(kind(result.id), "ship-abroad", approved=True, user=user_with("view_group")) == "decided"
 
 
 def test_who_may_run_messages_decides_where_no_permission_is_named() -> None:
