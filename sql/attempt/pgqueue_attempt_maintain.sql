@@ -68,7 +68,9 @@ begin
         end loop;
         raise exception using errcode = 'PQ001', message = 'all ids are looked at';
     exception
-        when sqlstate 'PQ001' or lock_not_available then  -- a session changes a partition
+        when sqlstate 'PQ001' then  -- all ids are looked at
+            null;
+        when lock_not_available then  -- a session changes a partition: the next call looks at them
             null;
         when out_of_memory then
             raise warning 'the ids of the history are not looked at: the server has no room for a lock of each day'

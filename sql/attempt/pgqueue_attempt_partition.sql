@@ -12,8 +12,7 @@ as $$
 -- such days.  Around today it first takes SHARE ROW EXCLUSIVE on pgqueue_attempt: an attempt that ends at this moment
 -- waits there, before its row is routed to a partition.  If it waited for pgqueue_attempt_default instead, that table
 -- would refuse its row, because the partition for it exists by then.
--- The queue has dynamic SQL only here, in pgqueue_attempt_maintain and in pgqueue_attempt_drop, because a table name
--- cannot be a parameter.
+-- The queue has dynamic SQL only for partitions, those of pgqueue_step too, because a table name cannot be a parameter.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_move text;
