@@ -517,13 +517,4 @@ def _has_tables(database: str, name: str = "pgqueue_message") -> bool:
 
 
 def _may_read(database: str, *names: str) -> bool:
-    """Returns whether the tables exist, and this login may read them.  The login of a site has few rights, and an error
-    of a statement would end the transaction.
-    """
-    with connections[database].cursor() as cursor:
-        cursor.execute(
-            "select bool_and(coalesce(has_table_privilege(to_regclass(n), 'select'), false)) "
-            "from unnest(%s::text[]) as n",
-            (list(names),),
-        )
-        return bool(cursor.fetchone()[0])
+    return all(functions.may_read(connections[database], name) for name in names)

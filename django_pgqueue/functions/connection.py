@@ -19,9 +19,11 @@ def answered_ids(connection: Connection, sql: str, params: tuple[Any, ...]) -> s
 
 
 def may_read(connection: Connection, table: str) -> bool:
-    """Whether the login may read a table: producers (sql/roles.sql) may not, and an error would break a transaction."""
+    """Whether there is such a table, and the login may read it: producers (sql/roles.sql) may not, an older queue may
+    lack it, and an error would break a transaction.
+    """
     with connection.cursor() as cursor:
-        cursor.execute("select has_table_privilege(%s, 'select')", (table,))
+        cursor.execute("select coalesce(has_table_privilege(to_regclass(%s), 'select'), false)", (table,))
         return bool(cursor.fetchone()[0])
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_pgqueue.functions.connection import may_read
+
 if TYPE_CHECKING:
     import datetime as dt
 
@@ -57,9 +59,8 @@ def failure_alerts(connection: Connection) -> list[FailureAlert]:
     most of the same hour in the four weeks before.  None where the report is younger than a week, older than two days,
     or not readable for this login.
     """
+    if not may_read(connection, "pgqueue_report_hour"):
+        return []
     with connection.cursor() as cursor:
-        cursor.execute("select coalesce(has_table_privilege(to_regclass('pgqueue_report_hour'), 'select'), false)")
-        if not cursor.fetchone()[0]:
-            return []
         cursor.execute(ALERTS)
         return [FailureAlert(*row) for row in cursor.fetchall()]

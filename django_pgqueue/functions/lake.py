@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from django_pgqueue.functions.connection import may_read
+
 if TYPE_CHECKING:
     import datetime as dt
 
@@ -34,9 +36,8 @@ from pgqueue_lake l order by l.id
 
 def lakes(connection: Connection) -> list[LakeRow]:
     """Returns the lakes; none where the queue is of a release without them, or this login may not read them."""
+    if not may_read(connection, "pgqueue_lake"):
+        return []
     with connection.cursor() as cursor:
-        cursor.execute("select coalesce(has_table_privilege(to_regclass('pgqueue_lake'), 'select'), false)")
-        if not cursor.fetchone()[0]:
-            return []
         cursor.execute(LAKES)
         return [LakeRow(*row) for row in cursor.fetchall()]
