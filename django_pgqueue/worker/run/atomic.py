@@ -12,10 +12,10 @@ from django.db import DatabaseError, InterfaceError, InternalError, connections,
 from django_pgqueue import functions
 from django_pgqueue.backend import results
 from django_pgqueue.backend.signals import is_ctrl_c
-from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, is_conflict
+from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, first_line, is_conflict
 from django_pgqueue.exceptions import AttemptLost, TaskCancelled
 from django_pgqueue.worker.run.connect_first import connected
-from django_pgqueue.worker.run.isolation import first_line, sees_one_snapshot
+from django_pgqueue.worker.run.isolation import sees_one_snapshot
 from django_pgqueue.worker.run.outcome import Committed, Outcome
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from django.db import InterfaceError, OperationalError, connections
 
-from django_pgqueue.consumer.errors import causes
+from django_pgqueue.consumer.errors import causes, first_line
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
 from django_pgqueue.worker.run.connections import answers
-from django_pgqueue.worker.run.isolation import first_line
 from django_pgqueue.worker.run.shared_thread import shared_thread
 
 if TYPE_CHECKING:

@@ -25,7 +25,3 @@ def sees_one_snapshot(connection: Any) -> bool:
             [level] = session.execute("show default_transaction_isolation").fetchone()
         _default_levels[session] = level
     return level in ("repeatable read", "serializable")
-
-
-def first_line(exception: BaseException) -> str:
-    return str(exception).partition("\n")[0]
