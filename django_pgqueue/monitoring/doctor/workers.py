@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.monitoring import waiting
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import quoted
@@ -273,7 +272,7 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     registry.autodiscover()
     asked = {"looked_at": LOOKED_AT}
     for task, count, queue in patient.rows(TASKS, asked):
-        if (problem := _problem(task)) is not None:
+        if (problem := registry.why_unknown(task)) is not None:
             where = f"one of the checked messages, in the queue {queue!r}, names"
             if count > 1:
                 where = f"{count:,} of the checked messages, some of them in the queue {queue!r}, name"
@@ -285,7 +284,7 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
                 queue=queue,
             )
     for name, task in patient.rows(SCHEDULES, asked):
-        if (problem := _problem(task)) is not None:
+        if (problem := registry.why_unknown(task)) is not None:
             yield UNKNOWN_TASK.found(
                 f"The schedule {name!r} enqueues a task that does not exist: {problem}",
                 PAUSE.format(quoted(name)),
@@ -310,20 +309,12 @@ def parked_messages(patient: Subject) -> Iterator[Finding]:
         yield PARKED_MESSAGES.found(found.rest, MORE_PARKED, tasks=found.more.value)
 
 
-def _problem(task: str) -> str | None:
-    try:
-        registry.find(task)
-    except UnknownTask as error:
-        return str(error)
-    return None
-
-
 def miscounted_channels(patient: Subject) -> Iterator[Finding]:
-    for name, running, counted in functions.channels_miscounted(connections[patient.using], limit=MOST):
+    for name, counted, running in functions.channels_miscounted(connections[patient.using], limit=MOST):
         yield CHANNEL_COUNT.found(
-            f"The channel {name!r} counts {running} running messages, but has {counted}.",
+            f"The channel {name!r} counts {counted} running messages, but has {running}.",
             "select * from pgqueue_channel_repair();",
             channel=name,
-            counted=running,
-            running=counted,
+            counted=counted,
+            running=running,
         )
