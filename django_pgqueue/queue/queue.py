@@ -20,11 +20,12 @@ from django_pgqueue.queue.message import ReceivedMessage
 from django_pgqueue.values import content, times
 from django_pgqueue.values.arguments import (
     MAX_LIMIT,
+    checked_channel,
     checked_lock_ms,
     checked_max_attempts,
-    checked_name,
     checked_priority,
 )
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -54,7 +55,7 @@ class Queue:
     max_content_bytes: int = field(default=Options().max_content_bytes, kw_only=True)
 
     def __post_init__(self) -> None:
-        checked_name("queue", self.name)
+        name_of("queue", self.name)
 
     @property
     def alias(self) -> str:
@@ -76,7 +77,8 @@ class Queue:
 
         ``run_after``: not before this time, or this time from now.  ``dequeue_at``: the same in epoch milliseconds;
         historical and negative values go ahead of other messages of the same ``priority`` (-100 to 100, higher first).
-        ``max_attempts``: tries that end in an error before the message fails; None: one.
+        ``max_attempts``: tries that end in an error before the message fails; None: one.  Raises InvalidContent for
+        what JSON cannot represent, InvalidMessage for any other argument, and ChannelFull if the channel refuses it.
         """
         when = times.when(run_after=run_after, dequeue_at=dequeue_at)
         alias = self.alias
@@ -87,7 +89,7 @@ class Queue:
                 queue=self.name,
                 priority=checked_priority(priority),
                 when=when,
-                channel=checked_name("channel", channel),
+                channel=checked_channel(channel),
                 headers=None if own_headers is None else self._encode(own_headers, "headers"),
                 max_attempts=checked_max_attempts(max_attempts),
             )
@@ -100,7 +102,7 @@ class Queue:
         where the channel is full (``ChannelFull``).
         """
         checked_priority(priority)
-        checked_name("channel", channel)
+        checked_channel(channel)
         alias = self.alias
         with self._sending(alias) as sending:
             headers = sending.added_to(None)

@@ -13,7 +13,8 @@ from django_pgqueue.compat import InvalidTask, Task
 from django_pgqueue.functions import KnownBinding
 from django_pgqueue.routing.exchange import binding_of, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
-from django_pgqueue.values.arguments import checked_max_attempts, checked_name as _checked_name, checked_priority
+from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +110,7 @@ def declare_binding(
         exchange=checked_name(exchange),
         pattern=checked_pattern(pattern, regex=regex),
         kind=kind(regex=regex),
-        queue=_checked_name("queue", queue) or "",
+        queue=name_of("queue", queue),
         priority=checked_priority(priority),
         max_attempts=checked_max_attempts(max_attempts),
     )

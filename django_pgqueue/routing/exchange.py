@@ -16,7 +16,8 @@ from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExc
 from django_pgqueue.functions import KnownBinding, NewMessage, Published, Route
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
 from django_pgqueue.values import content as contents, times
-from django_pgqueue.values.arguments import checked_max_attempts, checked_name as _checked_name, checked_priority
+from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
+from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -56,7 +57,8 @@ class Exchange:
         run_after: dt.datetime | dt.timedelta | None = None,
     ) -> list[Published]:
         """Enqueues one message in every queue and for every task that is bound with a matching pattern: in one
-        statement, in the caller's transaction.  Returns what was enqueued: an empty list if no pattern matches.
+        statement, in the caller's transaction.  Returns what was enqueued: an empty list if no pattern matches.  Raises
+        UnknownExchange if the database has no such exchange.
         """
         when = times.when(run_after=run_after)
         with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
@@ -101,7 +103,8 @@ class Exchange:
     ) -> bool:
         """Binds a queue, whose consumers get raw messages, or a task.  Returns False if it was bound so already.
 
-        ``priority`` and ``max_attempts`` are those of the messages; a task brings its own.
+        ``priority`` and ``max_attempts`` are those of the messages; a task brings its own.  Raises InvalidPattern for a
+        pattern that PostgreSQL refuses, and UnknownExchange.
         """
         return self._declared(
             self._binding(pattern, queue, task, regex=regex, priority=priority, max_attempts=max_attempts)
@@ -132,7 +135,7 @@ class Exchange:
             exchange=self.name,
             pattern=checked_pattern(pattern, regex=regex),
             kind=kind(regex=regex),
-            queue=_checked_name("queue", queue) or "",
+            queue=name_of("queue", queue),
             priority=checked_priority(priority or 0),
             max_attempts=checked_max_attempts(max_attempts),
         )

@@ -18,10 +18,8 @@ def is_max_attempts(value: object) -> bool:
     return value is None or (type(value) is int and 1 <= value <= MAX_MAX_ATTEMPTS)
 
 
-def checked_name(what: str, name: str | None) -> str | None:
-    if name is None and what == "channel":
-        return None
-    return name_of(what, name)
+def checked_channel(channel: str | None) -> str | None:
+    return None if channel is None else name_of("channel", channel)
 
 
 def checked_priority(priority: int) -> int:
