@@ -51,7 +51,7 @@ def headers_of(task: AnyTask) -> dict[str, Any]:
     if expires is None:
         return {}
     if isinstance(expires, dt.timedelta):
-        return {AFTER: expires // dt.timedelta(microseconds=1)}
+        return {AFTER: expires // times.MICROSECOND}
     return {AT: times.aware(expires).isoformat()}
 
 

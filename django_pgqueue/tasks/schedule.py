@@ -14,7 +14,7 @@ from cronsim import CronSim, CronSimError
 
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.values import content, names
-from django_pgqueue.values.times import EPOCH, aware
+from django_pgqueue.values.times import EPOCH, MICROSECOND, MILLISECOND, aware
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,6 @@ ON_TIME = dt.timedelta(seconds=60)
 """A slot counts as missed only after this time, because workers need a moment."""
 MAX_SLOTS = 1000
 """Number of missed slots that are enqueued at a time; the others follow a moment later."""
-MILLISECOND, MICROSECOND = dt.timedelta(milliseconds=1), dt.timedelta(microseconds=1)
 LOOK_BACK = [dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(days=31), dt.timedelta(days=366)]
 UNITS = (("week", 604_800_000), ("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1000))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django_pgqueue.exceptions import InvalidEdit
+from django_pgqueue.values.limits import MAX_PRIORITY, MIN_PRIORITY
 from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import lacks_zone, to_epoch_ms
 
@@ -79,9 +80,7 @@ class Filter:
 
     def _value(self, name: str, value: Any, action: str) -> Any:
         if name.endswith(("_from", "_until")) and not name.startswith("priority"):
-            if not isinstance(value, dt.datetime) or lacks_zone(value):
-                message = f"{name} must be a datetime with a time zone, not {quote(value)}."
-                raise InvalidEdit(message)
+            _check_time(name, value)
             return to_epoch_ms(value)
         if name == "argument":
             _check(name, value, isinstance(value, (str, int, float)), "a text, a number, or True or False")
@@ -89,16 +88,25 @@ class Filter:
         elif name == "raw":
             _check(name, value, isinstance(value, bool), "True or False")
         elif name.startswith("priority"):
-            _check(name, value, type(value) is int and -100 <= value <= 100, "a whole number from -100 to 100")
+            _check_priority(name, value)
         else:
             _check(name, value, isinstance(value, str), "a text")
         if isinstance(value, str):
-            is_storable = 0 < len(value) <= MAX_TEXT and "\x00" not in value and value.isprintable()
+            is_storable = 0 < len(value) <= MAX_TEXT and value.isprintable()
             _check(name, value, is_storable, f"a text of 1 to {MAX_TEXT} characters, without control characters")
         if name == "status":
             known = self.ENDS if action == AGAIN else self.STATUSES
             _check(name, value, value in known, f"one of {', '.join(known)}")
         return value
+
+
+def _check_time(name: str, value: Any) -> None:
+    _check(name, value, isinstance(value, dt.datetime) and not lacks_zone(value), "a datetime with a time zone")
+
+
+def _check_priority(name: str, value: Any) -> None:
+    is_one = type(value) is int and MIN_PRIORITY <= value <= MAX_PRIORITY
+    _check(name, value, is_one, f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}")
 
 
 def _check(name: str, value: Any, is_right: bool, must_be: str) -> None:
@@ -122,11 +130,8 @@ def parameters(action: str, *, run_at: Any, queue: str | None, priority: Any) ->
     if set(given) != ({wanted} if wanted else set()):
         message = f"{action} needs {wanted or 'no parameter'}, and got {', '.join(given) or 'none'}."
         raise InvalidEdit(message)
-    if run_at is not None and (not isinstance(run_at, dt.datetime) or lacks_zone(run_at)):
-        message = f"run_at must be a datetime with a time zone, not {quote(run_at)}."
-        raise InvalidEdit(message)
+    if run_at is not None:
+        _check_time("run_at", run_at)
     if priority is not None:
-        _check(
-            "priority", priority, type(priority) is int and -100 <= priority <= 100, "a whole number from -100 to 100"
-        )
+        _check_priority("priority", priority)
     return {name: to_epoch_ms(value) if isinstance(value, dt.datetime) else value for name, value in given.items()}
