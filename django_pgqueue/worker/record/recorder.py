@@ -180,7 +180,7 @@ class Recorder:
 
     def _write_unlocked(self, batch: list[EndedAttempt]) -> None:
         """Writes the ends whose rows no session has locked, without a wait."""
-        free = batch
+        free, locked = batch, set[int]()
         try:
             with self.session.transaction():
                 locked = functions.message_locked(self.session.statements, [end.message.id for end in batch])
@@ -198,9 +198,10 @@ class Recorder:
                 self._block(free, error)
         else:
             self._recorded(free, otherwise)
-        if len(free) < len(batch):
+        if locked:
             self._block(
-                [end for end in batch if end not in free], "an open transaction of another session has locked its row"
+                [end for end in batch if end.message.id in locked],
+                "an open transaction of another session has locked its row",
             )
 
     def _block(self, ends: list[EndedAttempt], reason: Exception | str) -> None:
