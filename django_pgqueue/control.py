@@ -97,7 +97,11 @@ def order_worker(
 
     The worker follows within seconds.  Paused, it claims nothing, and its running jobs go on.  Stopped, it leaves when
     they have ended or its grace is over, with all processes of the same ``manage.py qworker``.  A worker that is
-    started again knows nothing of it.  ``by``: the person, shown in the admin.  False: no such worker lives.
+    started again knows nothing of it.  ``by``: the person, shown in the admin.  False: no such worker lives.  Raises
+    InvalidMessage for another order, and for slots that are not from 1 to 1,000.
+
+    >>> order_worker("web-1-4711-0a1b2c3d", "slots", slots=8)  # doctest: +SKIP
+    True
     """
     if order not in ORDERS or (order == "slots") != (slots is not None):
         message = f"{order!r} with slots={slots!r} is no order: {', '.join(ORDERS)}, and the last one with a number."
@@ -110,12 +114,18 @@ def order_worker(
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
-    """Pauses a schedule: it enqueues nothing until it is resumed.  False: it was paused already."""
+    """Pauses a schedule: it enqueues nothing until it is resumed.  False: it was paused already.
+
+    Raises InvalidSchedule if there is no such schedule.
+    """
     return functions.schedule_pause(_connection(database), _known(name, database).name)
 
 
 def resume_schedule(name: str, *, database: str | None = None) -> bool:
-    """Resumes a schedule with its next slot; slots in the pause do not count as missed.  False: it was not paused."""
+    """Resumes a schedule with its next slot; slots in the pause do not count as missed.  False: it was not paused.
+
+    Raises InvalidSchedule if there is no such schedule.
+    """
     known, connection = _known(name, database), _connection(database)
     rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
     next_at = times.not_before(rule.first_after(functions.now(connection)))
@@ -126,7 +136,7 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     """Enqueues the job of a schedule now, in addition to its slots, and returns the id of its message.
 
     If another message holds the unique key of the task, it returns the id of that message or raises
-    ``DuplicateMessage``, as ``enqueue`` does.
+    ``DuplicateMessage``, as ``enqueue`` does.  Raises ``InvalidSchedule`` if there is no such schedule.
     """
     connection, known = _connection(database), _known(name, database)
     message = schedules.message_of(connection, known, version=version_of(connection.alias))
@@ -151,7 +161,8 @@ def set_channel(
 
     ``max_concurrency``: how many of its messages may run at a time, in all queues together (0: none may run).
     ``max_size``: how many of its messages may wait; beyond that, enqueues raise ``ChannelFull``.
-    ``release_interval``: seconds, or a timedelta, between the starts of two messages.
+    ``release_interval``: seconds, or a timedelta, between the starts of two messages.  Raises InvalidMessage for a
+    number below 0 or above 1,000,000,000 (of ms, for the interval).
 
     >>> set_channel("acme", max_concurrency=5, release_interval=0.2)  # doctest: +SKIP
     """
@@ -169,7 +180,8 @@ def set_channel(
 def release_channel(name: str, *, database: str | None = None) -> bool:
     """Releases a channel: enqueues raise ``ChannelReleased``, and the channel is deleted when its messages have ended.
 
-    True: the channel is deleted already.  False: it still has messages.
+    True: the channel is deleted already.  False: it still has messages.  Raises InvalidMessage if there is no such
+    channel.
     """
     gone = functions.channel_release(_connection(database), names.name_of("channel", name))
     if gone is None:
@@ -199,7 +211,8 @@ def edit(
 
     Actions: "run_now", "postpone" (``run_at``), "cancel", "delete", "move" (``queue``), "prioritise" (``priority``),
     and "enqueue_again", which takes messages of the history.  ``by``: who asks, shown in the admin.  Returns the id of
-    the edit, for ``edit_state``, ``stop_edit`` and ``resume_edit``.
+    the edit, for ``edit_state``, ``stop_edit`` and ``resume_edit``, which raise InvalidEdit for any other id.  Raises
+    InvalidEdit for an action, a filter or a parameter that do not go together.
 
     >>> edit("cancel", Filter(queue="bulk", task="shop.tasks.send_mail"), by="Ada")  # doctest: +SKIP
     17

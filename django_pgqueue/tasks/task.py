@@ -56,7 +56,8 @@ class PgQueueTask(GenericTask[P, R]):
     max_attempts: int | None = None
     """Attempts that may end in an error.  None: an exception fails the task at once, as in plain django.tasks."""
     backoff: retry.Backoff | None = None
-    """Callable ``(exception, task_result) -> seconds`` to the next attempt; None gives up.  Default: exponential."""
+    """Callable ``(exception, task_result) -> wait`` until the next attempt: seconds or a timedelta; None gives up.
+    Default: exponential."""
     retry_on: tuple[type[BaseException], ...] | None = None
     """Exceptions after which the task is tried again.  None: all."""
     no_retry_on: tuple[type[BaseException], ...] = ()
