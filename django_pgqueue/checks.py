@@ -477,7 +477,6 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
 def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Checks that the databases have the bindings that the code declares."""
     from django_pgqueue.routing.sync import changes  # noqa: PLC0415 -- imports backends
-    from django_pgqueue.tasks import registry  # noqa: PLC0415 -- imports the project's tasks
 
     found: list[checks.CheckMessage] = []
     for database in sorted(_databases() & set(databases or ())):

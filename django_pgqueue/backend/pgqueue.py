@@ -31,8 +31,6 @@ from django_pgqueue.values import names, redaction, times
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from django.core.checks import CheckMessage
-
 
 class PgQueueBackend(BaseTaskBackend):
     """Backend that keeps jobs in PostgreSQL::

@@ -16,10 +16,7 @@ from django_pgqueue.backend import lookup
 from django_pgqueue.exceptions import AttemptLost
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.values import content
-from django_pgqueue.values.arguments import (
-    checked_lock_ms,
-    checked_wait_ms,
-)
+from django_pgqueue.values.arguments import checked_lock_ms, checked_wait_ms
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -272,11 +272,7 @@ class UnknownMessages:
         """Returns whether this worker can take the line in part, and has to read it.  ``version``: that of the message
         that would be taken first.
         """
-        reason, lacking, reading = (
-            registry.why_unknown(line.task),
-            self._lacking.get(line.task),
-            self._readings.get(line),
-        )
+        reason, lacking = registry.why_unknown(line.task), self._lacking.get(line.task)
         if reason is not None:
             self._lacked.add(line)
             self._note(line.task, reason, by_name=True)

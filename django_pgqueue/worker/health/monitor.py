@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 RESTART_SECONDS = 1.0
+PATHS = {"metrics": "/metrics /healthz /readyz", "health": "/healthz /readyz"}
+"""What each of the sockets serves."""
 
 
 class PortTaken(Exception):
@@ -42,7 +44,7 @@ class Monitor:
         for name, opened in self.sockets.items():
             host, port = opened.getsockname()[:2]
             where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            logger.info("serving http://%s%s", where, " /metrics /healthz /readyz"[9 * (name == "health") :])
+            logger.info("serving http://%s %s", where, PATHS[name])
         self.pid: int | None = None
         self.start_at = 0.0
         self.crashed = self.recycled = 0
