@@ -118,6 +118,8 @@ def test_a_person_with_the_permission_approves(clock: Clock) -> None:
     text = ada.open(APPROVALS).root.text
     assert f"Message {pk}" in text
     assert '"order": "<b>7</b>"' in text
+    links = [link.attributes["href"] for link in ada.open(APPROVALS).root.one(class_="breadcrumbs").all("a")]
+    assert links == ["/admin/"], "she may see no other page of the queue"
     assert decide(ada, pk).status_code == 302
     approval = Approval.objects.get()
     assert (approval.approved, approval.decided_by, approval.comment) == (True, "ada", "fine")

@@ -83,10 +83,12 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
         }
         for message_id, name, permission, asked_at, details, task in queries.rows(OPEN, asked)
     ]
+    site = model_admin.admin_site.each_context(request)
     context = {
-        **model_admin.admin_site.each_context(request),
+        **site,
         "title": gettext("Approvals"),
         "opts": model_admin.opts,
+        "has_app": any(app["app_label"] == model_admin.opts.app_label for app in site["available_apps"]),
         "approvals": [_seen(one) for one in found[:SHOWN]],
         "more": len(found) > SHOWN,
         "max_comment": MAX_COMMENT,
