@@ -51,8 +51,8 @@ class Place:
         if address.scheme not in {"file", *STORES}:
             message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {text} is neither."
             raise LakeError(message)
-        if found := re.search("[?#]", text):
-            message = f"The URL of a lake has no {found[0]!r}, as {text} has: the rest would be left out. Rename it."
+        if found := re.search(r"[?#\[\]\\^|]", text):
+            message = f"The URL of a lake has no {found[0]!r}, as {text} has: deltalake cannot use it. Rename it."
             raise LakeError(message)
         if address.scheme == "file":
             if address.netloc not in {"", "localhost"}:

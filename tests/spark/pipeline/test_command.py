@@ -131,6 +131,7 @@ def look_at_insights() -> str:
         (["export", "--lake", "{lake}/jobs[1]"], r"The path of a lake has no '\['"),
         (["export", "--lake", "{lake}/jo*s"], r"The path of a lake has no '\*'"),
         (["export", "--lake", "s3a://data/jobs#1"], "The URL of a lake has no '#', as s3a://data/jobs#1 has"),
+        (["export", "--lake", "s3a://data/jobs[1]"], r"The URL of a lake has no '\['"),
         (["export", "--lake", "file://{lake}/jobs?1"], r"The URL of a lake has no '\?'"),
         (["export", "--lake", "file://other{lake}/new"], "is a folder of the machine other"),
         (["export", "--lake", "{lake}/" + "x" * 256], "Files cannot be read or written: .*File name too long"),
