@@ -234,9 +234,12 @@ def check_label(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
     ]
 
 
+DELETED_BY_PEOPLE = frozenset({"exchange", "queuestate", "schedule"})
+
+
 @checks.register(checks.Tags.models)
 def check_foreign_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
-    """Checks that no model of the project holds rows of the queue: what ends a message deletes its row."""
+    """Checks that no model of the project holds rows that the queue deletes: what ends a message deletes its row."""
     return [
         checks.Error(
             f"{field} is a foreign key to {field.related_model._meta.label}. The queue deletes its rows by SQL, which "  # noqa: SLF001
@@ -247,13 +250,17 @@ def check_foreign_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
         for model in apps.get_models(include_auto_created=True)
         if model._meta.app_label != conf.APP_LABEL and model._meta.managed  # noqa: SLF001
         for field in cast("list[Any]", model._meta.local_fields)  # noqa: SLF001
-        if getattr(field, "db_constraint", False) and is_of_the_queue(field.related_model)
+        if getattr(field, "db_constraint", False) and loses_rows(field.related_model)
     ]
 
 
-def is_of_the_queue(model: Any) -> bool:
-    """A text is the name of a model that does not exist: Django's own check says so."""
-    return not isinstance(model, str) and model._meta.app_label == conf.APP_LABEL  # noqa: SLF001
+def loses_rows(model: Any) -> bool:
+    """Whether the queue deletes rows of a model.  A text names one that does not exist, which Django's own check says."""
+    return (
+        not isinstance(model, str)
+        and model._meta.app_label == conf.APP_LABEL  # noqa: SLF001
+        and model._meta.model_name not in DELETED_BY_PEOPLE  # noqa: SLF001
+    )
 
 
 @checks.register(checks.Tags.compatibility)
