@@ -255,7 +255,7 @@ def check_foreign_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
 
 
 def loses_rows(model: Any) -> bool:
-    """Whether the queue deletes rows of a model.  A text names one that does not exist, which Django's own check says."""
+    """Whether the queue deletes rows of a model.  A text names none that exists: Django's own check says so."""
     return (
         not isinstance(model, str)
         and model._meta.app_label == conf.APP_LABEL  # noqa: SLF001

@@ -20,8 +20,9 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, InvalidSchedule, UnknownTask
 from django_pgqueue.models.tables import Schedule
 from django_pgqueue.tasks import registry
-from django_pgqueue.tasks.schedule import MILLISECOND, Rule, check_call, zone
+from django_pgqueue.tasks.schedule import Rule, check_call, zone
 from django_pgqueue.values import content, limits, names
+from django_pgqueue.values.times import MILLISECOND
 
 if TYPE_CHECKING:
     from django_pgqueue.backend.pgqueue import PgQueueBackend

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.conf import settings
 
 from django_pgqueue.management.sources.found import Job, Recurring, Row, Unmeant, call_of, delete, meant, selected
-from django_pgqueue.tasks.schedule import MILLISECOND, Rule
-from django_pgqueue.values.times import local
+from django_pgqueue.tasks.schedule import Rule
+from django_pgqueue.values.times import MILLISECOND, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
