@@ -234,7 +234,7 @@ def check_label(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[
     ]
 
 
-DELETED_BY_PEOPLE = frozenset({"exchange", "queuestate", "schedule"})
+DELETED_BY_PEOPLE = frozenset({"binding", "exchange", "queuestate", "schedule"})
 
 
 @checks.register(checks.Tags.models)
@@ -243,7 +243,7 @@ def check_foreign_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
     return [
         checks.Error(
             f"{field} is a foreign key to {field.related_model._meta.label}. The queue deletes its rows by SQL, which "  # noqa: SLF001
-            "the constraint refuses: a job with such a message cannot end, and runs again.",
+            "the constraint refuses. The job of a message that is kept so cannot end, and runs again.",
             hint="Keep the id, as BigIntegerField(null=True), or use db_constraint=False with on_delete=DO_NOTHING.",
             id="pgqueue.E015",
         )
@@ -256,11 +256,10 @@ def check_foreign_keys(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -
 
 def loses_rows(model: Any) -> bool:
     """Whether the queue deletes rows of a model.  A text names none that exists: Django's own check says so."""
-    return (
-        not isinstance(model, str)
-        and model._meta.app_label == conf.APP_LABEL  # noqa: SLF001
-        and model._meta.model_name not in DELETED_BY_PEOPLE  # noqa: SLF001
-    )
+    if isinstance(model, str):
+        return False
+    table = model._meta.concrete_model._meta  # noqa: SLF001
+    return table.app_label == conf.APP_LABEL and table.model_name not in DELETED_BY_PEOPLE
 
 
 @checks.register(checks.Tags.compatibility)

@@ -50,9 +50,10 @@ def decide(
     """
     from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
-    message_id = results.message_id_of(message if isinstance(message, (str, int)) else message.id)
+    given = message if isinstance(message, (str, int)) else message.id
+    message_id = results.message_id_of(given)
     if message_id is None:
-        words = f"{quote(message)} is not the id of a message."
+        words = f"{quote(given)} is not the id of a message."
         raise InvalidMessage(words)
     names.name_of("approval", name)
     if not names.is_text(comment, max_bytes=MAX_COMMENT_BYTES):

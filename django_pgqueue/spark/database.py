@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -84,6 +85,9 @@ def _parsed(conninfo: str, where: str) -> dict[str, str | int | None]:
         raise InvalidOption(message) from None
     if "@" in str(found.get("host", ""))[1:]:  # libpq's message would show what follows it; a socket may begin with one
         message = f"{where} has an @ in the name of the host. In a URL, an @ of the password is written %40."
+        raise InvalidOption(message)
+    if not re.fullmatch(r"[0-9,]*", str(found.get("port") or "")):  # it may be a part of the password
+        message = f"{where} has a port that is no number. In a URL, @ : / of the password are written %40 %3A %2F."
         raise InvalidOption(message)
     return found
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark import pipeline
 from django_pgqueue.spark.errors import NothingEnqueued, told
 from django_pgqueue.spark.lake import convert as convert_lake, upkeep
+from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.lake import Lake
 from django_pgqueue.spark.lake.place import Place
 
@@ -56,9 +58,10 @@ def follow(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: S
 
 
 def forget(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:
-    known = pipeline.forget(Place.of(asked.lake, spark).url, common["options"]) or pipeline.forget(
-        str(asked.lake), common["options"]
-    )
+    known = 0
+    with suppress(LakeError):  # an earlier release wrote where this one would not
+        known = pipeline.forget(Place.of(asked.lake, spark).url, common["options"])
+    known = known or pipeline.forget(str(asked.lake), common["options"])
     say(f"forgot {asked.lake}" if known else f"PostgreSQL knows no lake with the location or id {asked.lake}")
 
 

@@ -31,6 +31,7 @@ declare
     v_lake record;
     v_unread bigint;
     v_ids record;
+    v_days integer := 0;
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -100,7 +101,8 @@ begin
                         using hint = 'Keep fewer days, or raise max_locks_per_transaction.';
                     exit;
                 when others then
-                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+                    get stacked diagnostics
+                        v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end loop;
     exception
@@ -115,8 +117,9 @@ begin
           and c.relname ~ '^pgqueue_attempt_[0-9]{8}$'
           and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
         order by c.relname
-        limit 10
     loop
+        exit when v_days = 10;
+        v_days := v_days + 1;
         begin
             v_unread := 0;
             for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
@@ -146,11 +149,13 @@ begin
                 end if;
                 exit;
             when others then
-                get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+                v_days := v_days - 1;
+                get stacked diagnostics
+                    v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
         end;
     end loop;
     if v_refusal is not null and v_changed = 0 then
-        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+        raise exception using errcode = v_sqlstate, message = concat_ws(': ', v_refusal, nullif(v_detail, ''));
     end if;
     return v_changed;
 end

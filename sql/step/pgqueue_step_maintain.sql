@@ -50,25 +50,30 @@ begin
             (select distinct d.recorded_at::date from pgqueue_step_default d where isfinite(d.recorded_at) limit 30)
             order by 1
         loop
-            v_changed := v_changed + pgqueue_step_partition(v_day)::integer;
+            begin
+                v_changed := v_changed + pgqueue_step_partition(v_day)::integer;
+            exception
+                when lock_not_available then  -- somebody reads them: the next call makes them
+                    exit;
+                when others then
+                    get stacked diagnostics
+                        v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+            end;
         end loop;
     exception
-        when lock_not_available then  -- somebody reads them: the next call makes them
+        when lock_not_available then  -- held by a session that reads the default partition
             null;
-        when others then
-            v_changed := 0;
-            get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
     end;
     if p_days_kept is not null then
-        select c.relname into v_partition
-        from pg_inherits i
-        join pg_class c on c.oid = i.inhrelid
-        where i.inhparent = 'pgqueue_step'::regclass
-          and c.relname ~ '^pgqueue_step_[0-9]{8}$'
-          and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
-        order by c.relname
-        limit 1;
-        if found then
+        for v_partition in
+            select c.relname
+            from pg_inherits i
+            join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_step'::regclass
+              and c.relname ~ '^pgqueue_step_[0-9]{8}$'
+              and to_date(right(c.relname, 8), 'YYYYMMDD') < v_today - p_days_kept
+            order by c.relname
+        loop
             begin
                 execute format(
                     'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
@@ -76,13 +81,15 @@ begin
                      from %I s where exists (select from pgqueue_message m where m.id = s.message_id)', v_partition);
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
+                exit;  -- one a call
             exception
                 when lock_not_available then
-                    null;
+                    exit;
                 when others then
-                    get stacked diagnostics v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+                    get stacked diagnostics
+                        v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
-        end if;
+        end loop;
         if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
             -- A message that waits for a time only, or for others, reads none.
             v_awaited := array(
@@ -137,7 +144,7 @@ begin
     get diagnostics v_rows = row_count;
     v_changed := v_changed + v_rows;
     if v_refusal is not null and v_changed = 0 then
-        raise exception using errcode = v_sqlstate, message = concat_ws(E'\n', v_refusal, nullif(v_detail, ''));
+        raise exception using errcode = v_sqlstate, message = concat_ws(': ', v_refusal, nullif(v_detail, ''));
     end if;
     return v_changed;
 end

@@ -18,7 +18,7 @@ from django_pgqueue.backend import PgQueueBackend
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.checks import check_backends, check_foreign_keys, check_records, check_settings
 from django_pgqueue.compat import task_backends
-from django_pgqueue.models import Message, Schedule
+from django_pgqueue.models import Message, Overview, Schedule
 from django_pgqueue.tasks import task
 from tests.support.django_tasks_api import DUMMY, PACKAGE
 
@@ -302,7 +302,9 @@ def test_a_foreign_key_to_a_row_of_the_queue_is_an_error(monkeypatch: pytest.Mon
     with isolate_apps("example_project.shop") as isolated:
         shop = type("Meta", (), {"app_label": "shop"})
         columns = {"job": to(Message), "loose": to(Message, db_constraint=False), "lost": to("shop.Nothing")}
-        columns["schedule"] = to(Schedule)  # only people delete one
+        columns |= {"schedule": to(Schedule), "queue": to(Overview)}  # only people delete one
+        mine = type("Mine", (Message,), {"__module__": __name__, "Meta": type("Meta", (shop,), {"proxy": True})})
+        columns["mine"] = to(mine)
         many = {"jobs": models.ManyToManyField(Message, related_name="+")}
         type("Order", (models.Model,), {"__module__": __name__, "Meta": shop, **columns, **many})
         type("OwnMessage", (Message,), {"__module__": __name__, "Meta": shop})
@@ -311,6 +313,7 @@ def test_a_foreign_key_to_a_row_of_the_queue_is_an_error(monkeypatch: pytest.Mon
     assert {error.id for error in found} == {"pgqueue.E015"}
     assert sorted(error.msg.partition(". ")[0] for error in found) == [
         "shop.Order.job is a foreign key to django_pgqueue.Message",
+        "shop.Order.mine is a foreign key to shop.Mine",
         "shop.Order_jobs.message is a foreign key to django_pgqueue.Message",
         "shop.OwnMessage.message_ptr is a foreign key to django_pgqueue.Message",
     ]

@@ -133,6 +133,11 @@ def test_a_password_with_an_at_sign_is_not_shown_as_a_host(monkeypatch: pytest.M
     with pytest.raises(InvalidOption, match=r"DATABASE_URL has an @ in the name of the host.* written %40") as caught:
         database.writing(PipelineOptions())
     assert "hunter2" not in str(caught.value)
+    for address in ("postgresql://me:se@hunter:2@db:5432/shop", "postgresql://me:hunter/2@db/shop"):
+        monkeypatch.setenv("DATABASE_URL", address)
+        with pytest.raises(InvalidOption, match="DATABASE_URL has a port that is no number") as caught:
+            database.writing(PipelineOptions())
+        assert "hunter" not in str(caught.value)
     monkeypatch.setenv("DATABASE_URL", "host=@socket dbname=shop")
     assert "host=@socket" in database.writing(PipelineOptions())
 

@@ -194,12 +194,14 @@ def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
 
 def connections(patient: Subject) -> Iterator[Finding]:
     for whose, there, used, wanted, change in patient.rows(CONNECTIONS, {"silent_after": SILENT_AFTER}):
+        of_server = whose == "the server"
         if wanted > there:
-            restart = "  -- and restart the server" if whose == "the server" else ""
+            # The workers may have another role, and behind a pooler a small limit is the purpose.
+            unless = "" if of_server else ", which is too few if they use it without a pooler"
             yield FEW_CONNECTIONS.found(
-                f"The workers that are alive may open {wanted} connections, and {whose} has {there}.",
-                f"alter {change} {2 * wanted};{restart}",
-                severity=Severity.ERROR,
+                f"The workers that are alive may open {wanted} connections, and {whose} has {there}{unless}.",
+                f"alter {change} {2 * wanted};{'  -- and restart the server' if of_server else ''}",
+                severity=Severity.ERROR if of_server else Severity.WARNING,
                 connections=there,
                 wanted=wanted,
                 whose=whose,

@@ -31,6 +31,8 @@ S3 = {
     "endpoint.region": "AWS_REGION",
 }
 """Hadoop's settings below ``fs.s3a.``, and what deltalake calls them."""
+SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+"""Of a URL.  A single letter is a drive."""
 AMAZON = "s3.amazonaws.com"
 """The endpoint that Spark sets when nobody does: the one of the region is the right one."""
 
@@ -45,15 +47,17 @@ class Place:
     @classmethod
     def of(cls, path: str | os.PathLike[str], spark: SparkSession) -> Place:
         text = os.fspath(path)
-        address = urlsplit(text)
-        if len(address.scheme) < 2:  # a single letter is a drive
+        scheme = SCHEME.match(text)
+        if scheme is None:
             return cls.of_folder(text)
-        if address.scheme not in {"file", *STORES}:
-            message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {text} is neither."
+        shown = re.sub(r"\?.*", "?…", text, flags=re.DOTALL)  # the rest may be a key of the store
+        if scheme[1].lower() not in {"file", *STORES}:
+            message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {shown} is neither."
             raise LakeError(message)
         if found := re.search(r"[?#\[\]\\^|]", text):
-            message = f"The URL of a lake has no {found[0]!r}, as {text} has: deltalake cannot use it. Rename it."
+            message = f"The URL of a lake has no {found[0]!r}, as {shown} has: deltalake cannot use it. Rename it."
             raise LakeError(message)
+        address = urlsplit(text)
         if address.scheme == "file":
             if address.netloc not in {"", "localhost"}:
                 message = f"{text} is a folder of the machine {address.netloc}. For one of this machine: file:///folder"

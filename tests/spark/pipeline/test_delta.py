@@ -244,3 +244,10 @@ def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark:
         read_lake(spark, lake.parent / "ours")
     with pytest.raises(LakeError, match="and ftp://data/jobs is neither"):
         read_lake(spark, "ftp://data/jobs")
+
+
+@pytest.mark.parametrize("store", ["abfss", "ftp"])
+def test_an_error_does_not_show_the_key_in_an_address(spark: SparkSession, store: str) -> None:
+    with pytest.raises(LakeError, match=rf"{store}://data/jobs\?… ") as caught:
+        read_lake(spark, f"{store}://data/jobs?sig=hunter2")
+    assert "hunter2" not in str(caught.value)

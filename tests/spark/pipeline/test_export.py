@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -12,6 +13,7 @@ from uuid import uuid4
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from django_pgqueue.spark import steps
 from django_pgqueue.spark.errors import SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
@@ -266,6 +268,22 @@ def test_postgresql_knows_how_far_a_lake_is_and_a_gap_is_reported_once(
     assert export(spark, lake, options=options).missed is None
     assert forget(str(lake), options) == 1
     assert forget(str(lake), options) == 0
+
+
+def test_a_lake_is_forgotten_by_what_was_its_address(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """An earlier release wrote where this one refuses to write."""
+    connect().rows("select pgqueue_lake_move('old', 's3a://data/jobs^1', 0)")
+    export(spark, lake, options=options)
+    said: list[str] = []
+    for address in ("s3a://data/jobs^1", str(lake), "s3a://data/jobs^1"):
+        steps.forget(spark, Namespace(lake=address), {"options": options}, said.append)
+    assert said == [
+        "forgot s3a://data/jobs^1",
+        f"forgot {lake}",
+        "PostgreSQL knows no lake with the location or id s3a://data/jobs^1",
+    ]
 
 
 def test_what_holds_the_export_back_is_named(

@@ -94,6 +94,17 @@ def test_a_day_that_a_view_needs_keeps_no_other_old_day(connect: Connect) -> Non
         session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
 
 
+def test_ten_days_that_cannot_be_dropped_keep_no_later_ones(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=11)
+    refused, others = named(*range(10)), named(10, 11)
+    session.rows("create view report as " + " union all ".join(f"select * from {name}" for name in refused))
+    session.set_clock(NOON + 20 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 1 + len(others)
+    assert partitions(session) == [*refused, *named(20)]
+
+
 @pytest.mark.parametrize("tag", ["CREATE TABLE", "DROP TABLE"])
 def test_an_event_trigger_that_refuses_one_kind_leaves_the_other(connect: Connect, tag: str) -> None:
     """And maybe a right is missing: an owner of the tables may have lost that to make others in the schema."""

@@ -234,6 +234,39 @@ def test_a_day_that_cannot_be_made_or_dropped_keeps_no_event(connect: Connect, t
         session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
 
 
+def test_a_day_of_steps_that_a_view_needs_keeps_no_other_old_day(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    session.value("pgqueue_step_maintain", days_ahead=2)
+    first, second, third = step_days(session)
+    session.rows(f"create view report as select * from {first}")
+    session.set_clock(NOON + 9 * DAY_MS)
+    for _ in range(2):  # one is dropped a call
+        session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
+    assert first in step_days(session)
+    assert not {second, third} & set(step_days(session))
+    with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="view report depends on table"):
+        session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
+
+
+def test_a_day_of_steps_that_cannot_be_made_keeps_no_other_one(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    session.rows("create type pgqueue_step_20231115 as enum ('taken')")
+    assert session.value("pgqueue_step_maintain", days_ahead=2) == 2
+    assert step_days(session) == ["pgqueue_step_20231114", "pgqueue_step_20231116"]
+    with pytest.raises(psycopg.errors.DuplicateObject, match="pgqueue_step_20231115"):
+        session.value("pgqueue_step_maintain", days_ahead=2)
+
+
+def step_days(session: Session) -> list[str]:
+    return session.column("select relname from pg_class where relname ~ '^pgqueue_step_[0-9]{8}$' order by 1")
+
+
 @pytest.mark.parametrize("name", ["paid", "the payment"])
 @pytest.mark.parametrize("settled", [False, True], ids=["still waits", "is ready"])
 def test_retention_keeps_an_event_that_its_waiter_has_not_read(in_2023: Session, settled: bool, name: str) -> None:
