@@ -71,7 +71,7 @@ MISTAKES: dict[str, list[Mistake]] = {
     ],
     'wrote `"QUEUES": "mail"`': [
         Mistake(settings=f"TASKS['default']['QUEUES'] = 'mail'\n{NO_QUEUE}", run=CHECK, words=("pgqueue.E005",)),
-        Mistake(settings="TASKS['default']['QUEUES'] = 'mail'", run=CHECK, words=("InvalidTask",)),
+        Mistake(settings="TASKS['default']['QUEUES'] = 'mail'", run=CHECK, words=("pgqueue.E005",)),
     ],
     "wrote `LOCK_SECOND` into `OPTIONS`": [
         Mistake(settings="TASKS['default']['OPTIONS'] = {'LOCK_SECOND': 60}", run=CHECK, words=("pgqueue.E001",)),
