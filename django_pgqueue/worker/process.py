@@ -139,10 +139,11 @@ class WorkerProcess:
         )
         self.registration.on_order = lambda company: self.orders.read(company, worker=self.id)
         self.held, self.unfinished = self.claimer.held, self.claimer.unfinished
+        self.heartbeats = Heartbeats(settings, self.held)
         self.beside = Beside(
             self.session,
             {
-                "heartbeats": [Heartbeats(settings, self.held), ProgressReports(self.slots.reports)],
+                "heartbeats": [self.heartbeats, ProgressReports(self.slots.reports)],
                 "upkeep": [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum, self.upkeep.rollup],
             },
         )
@@ -236,7 +237,7 @@ class WorkerProcess:
 
     def _look_after_held(self) -> None:
         self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
-        self.held.look_after(self.slots.cancel)
+        self.held.look_after(self.heartbeats.stand_in, self.slots.cancel)
 
     def _do_upkeep_if_due(self) -> None:
         claims_nothing = self.phase.is_leaving or self.orders.is_paused

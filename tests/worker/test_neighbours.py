@@ -29,7 +29,7 @@ from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
 from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
-from tests.support.databases import empty_database
+from tests.support.databases import empty_database, refusing_connections
 from tests.support.site.tasks import cancel_and_hold, hold, hold_on, nothing, write
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
@@ -203,6 +203,47 @@ def test_after_errors_the_heartbeat_is_tried_again_before_locks_run_out(bench: B
         thread._attempt(heartbeats)
     assert "nowhere" in thread.problems[heartbeats.name]
     assert thread.due_at() - time.monotonic() < 60 / 6
+
+
+def test_without_a_connection_of_their_own_heartbeats_renew_the_locks(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    """The server may be full in the second in which the first one is due."""
+    worker = start("--lock-seconds", "6")
+    with refusing_connections(connections["default"].settings_dict["NAME"]):
+        job = hold.enqueue("job")
+        started(diary, "job")
+        lock = "select unlock_at from pgqueue_message where id = %s"
+        before = session.value(lock, int(job.id))
+        wait_until(lambda: session.value(lock, int(job.id)) > before, "the lock is renewed")
+        worker.says("the heartbeat is not possible")
+    diary.allow("job-1")
+    assert ended(job).return_value == {"attempt": 1}
+    assert statuses(job) == ["succeeded"]
+    assert worker.stop() == 0
+
+
+def test_who_stands_in_for_late_heartbeats_waits_for_no_row(
+    bench: Bench, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process's thread may not."""
+    early, *late = bench.claim(4)
+    held = Held(WorkerSettings(lock_seconds=60), bench.session, Parts(bench.session))
+    held.add([early], now=time.monotonic() - 35)
+    held.add(late, now=time.monotonic() - 45)
+    heartbeats, waits = Heartbeats(held.settings, held), Waits(monkeypatch)
+    session.rows("update pgqueue_message set unlock_at = 1")
+    renewed = "select id from pgqueue_message where unlock_at > 1 order by id"
+    with open_transaction("select from pgqueue_message where id = %s for update", late[0].id):
+        heartbeats.stand_in(bench.session)
+        assert session.rows(renewed) == [(late[1].id,), (late[2].id,)]
+    heartbeats.stand_in(bench.session)
+    assert session.rows(renewed) == [(message.id,) for message in late]
+    assert waits.count == 0
+    with open_transaction("lock table pgqueue_message"):
+        held.next_attention = 0.0
+        held.look_after(heartbeats.stand_in, lambda _: None)
+    assert held.parts.problems == []
 
 
 def test_a_locked_row_does_not_block_a_worker_that_stops(start: Start, diary: Diary) -> None:

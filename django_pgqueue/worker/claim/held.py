@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 ATTEND_EVERY_SECONDS = 0.5
+LATE = 2 / 3
+"""The part of a lock's time after which the process's thread renews it."""
 AGAIN_SECONDS = 0.5
 """How soon to try again for a message whose row another session has locked, or that the heartbeat did not find."""
 
@@ -88,18 +90,21 @@ class Held:
         del self._held[message.id]
         return True
 
-    def look_after(self, cancel: Callable[[set[int]], None]) -> None:
-        """Asks now and then which held messages have to stop, and calls ``cancel`` with their ids."""
-        self.parts.do("attend", lambda: self._look_after(cancel))
+    def look_after(self, stand_in: Callable[[Session], None], cancel: Callable[[set[int]], None]) -> None:
+        """Now and then calls ``stand_in``, of the heartbeats, and ``cancel`` with the ids of held messages that have to
+        stop.
+        """
+        self.parts.do("attend", lambda: self._look_after(stand_in, cancel))
 
     def attention_is_due_at(self) -> float:
         return self.parts.due_at("attend", self.next_attention) if self._held else float("inf")
 
-    def _look_after(self, cancel: Callable[[set[int]], None]) -> object:
+    def _look_after(self, stand_in: Callable[[Session], None], cancel: Callable[[set[int]], None]) -> object:
         now = time.monotonic()
         if not self._held or now < self.next_attention:
             return NOT_DUE
         self.next_attention = now + ATTEND_EVERY_SECONDS
+        stand_in(self.session)
         if asked := self._asked_to_stop(now):
             cancel(asked)
         return None
@@ -129,7 +134,10 @@ class Held:
 
 
 class Heartbeats:
-    """Renews the locks of held messages when a third of their time has passed, in the thread of a ``Background``."""
+    """Renews the locks of held messages when a third of their time has passed, in the thread of a ``Background``.
+
+    Where that thread is late, because it gets no connection or hangs in its own, the process's thread renews them.
+    """
 
     name = "the heartbeat"
     max_again_seconds = 2.0  # meanwhile the locks run out
@@ -147,26 +155,35 @@ class Heartbeats:
     def do(self, connect: Connect) -> None:
         now, third = time.monotonic(), self.settings.lock_seconds / 3
         self.next_at = now + third / 2
-        beating = [held for held in self.held if not held.lost and not held.message.kept]
-        old = [held for held in beating if held.missing or now - held.locked > third]
-        for worker, group in groupby(old, key=lambda held: held.message.worker):
-            self._renew(connect, list(group), worker, now)
+        for worker, group in self._older_than(third, now):
+            session = connect()
+            try:
+                self._hold.take(session, worker)
+                ours = self._beat(session.statements, group, worker)
+            except BUSY_ERRORS:
+                self.next_at = min(self.next_at, now + AGAIN_SECONDS)
+                self._renew_free(session, group, worker, now)
+            else:
+                self._renewed(group, ours, now)
 
-    def _renew(self, connect: Connect, old: list[HeldMessage], worker: str, now: float) -> None:
-        session = connect()
-        try:
-            self._hold.take(session, worker)
-            ours = self._beat(session.statements, old, worker)
-        except BUSY_ERRORS:
-            self._renew_apart(session, old, worker, now)
-        else:
-            self._renewed(old, ours, now)
-
-    def _renew_apart(self, session: Session, old: list[HeldMessage], worker: str, now: float) -> None:
-        """Renews the locks of rows that no other session has locked, without a wait: however many rows are locked, the
-        others keep their locks.  Those have another try soon.
+    def stand_in(self, session: Session) -> None:
+        """Called by the process's thread, which must not wait, with its own session.  A round of the other thread
+        begins at half of the locks' time at the latest.
         """
-        self.next_at = min(self.next_at, now + AGAIN_SECONDS)
+        now = time.monotonic()
+        for worker, group in self._older_than(self.settings.lock_seconds * LATE, now):
+            self._renew_free(session, group, worker, now)
+
+    def _older_than(self, seconds: float, now: float) -> list[tuple[str, list[HeldMessage]]]:
+        """Returns the messages to renew, by the name under which they were claimed."""
+        beating = [held for held in self.held if not held.lost and not held.message.kept]
+        old = [held for held in beating if held.missing or now - held.locked > seconds]
+        return [(worker, list(group)) for worker, group in groupby(old, key=lambda held: held.message.worker)]
+
+    def _renew_free(self, session: Session, old: list[HeldMessage], worker: str, now: float) -> None:
+        """Renews the locks of rows that no other session has locked, without a wait: however many rows are locked, the
+        others keep their locks.
+        """
         try:
             with session.transaction():
                 locked = functions.message_locked(session.statements, [held.message.id for held in old])

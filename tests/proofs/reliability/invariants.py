@@ -111,7 +111,7 @@ def locked_rows_cost_no_other_job_its_lock(log: Log) -> Iterator[str]:
     lost = {end.message_id for end in log.ends if end.status == "lost"}
     for message_id in log.innocents:
         if message_id in lost:
-            yield f"message {message_id} was lost: its worker waited for rows that another session had locked"
+            yield f"message {message_id} was lost: its worker renewed no lock beside rows that another session kept"
 
 
 @invariant
