@@ -7,6 +7,7 @@ queue's database (default: that of a result's backend, else of the default backe
 from __future__ import annotations
 
 import datetime as dt
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.db import DataError, connections, transaction
@@ -23,6 +24,8 @@ from django_pgqueue.values.edit_filter import Filter as Filter  # noqa: PLC0414,
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from django_pgqueue.compat import AnyTaskResult
 
 MAX_LIMIT = 1_000_000_000
@@ -42,12 +45,12 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     message_id = _message_id(result)
     if message_id is None:
         return None
-    connection = _connection(database, result)
-    for _ in range(2):  # between the two statements a worker may claim the message or put it back
-        if functions.message_cancel(connection, [message_id]):
-            return "cancelled"
-        if functions.message_request_cancel(connection, [message_id]):
-            return "requested"
+    with _connected(database, result) as connection:
+        for _ in range(2):  # between the two statements a worker may claim the message or put it back
+            if functions.message_cancel(connection, [message_id]):
+                return "cancelled"
+            if functions.message_request_cancel(connection, [message_id]):
+                return "requested"
     return None
 
 
@@ -65,9 +68,8 @@ def run_from_step(result: AnyTaskResult | str | int, step: str, *, database: str
     if message_id is None:
         message = f"{quote(result)} is not the id of a message."
         raise InvalidStep(message)
-    connection = _connection(database, result)
     try:
-        with functions.explained(connection.alias), transaction.atomic(using=connection.alias):
+        with _connected(database, result) as connection, transaction.atomic(using=connection.alias):
             return functions.step_enqueue(connection, message_id, step, version=version_of(connection.alias))
     except DataError as error:
         if not isinstance(error.__cause__, InvalidParameterValue):
@@ -82,12 +84,14 @@ def pause(queue: str, *, by: str | None = None, database: str | None = None) -> 
     A worker still begins the messages that it has prefetched.  Those are as many as its slots can start within about
     50 ms, at most a thousand jobs a process.
     """
-    functions.queue_pause(_connection(database), names.name_of("queue", queue), by and by[:255])
+    with _connected(database) as connection:
+        functions.queue_pause(connection, names.name_of("queue", queue), by and by[:255])
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
-    return functions.queue_resume(_connection(database), names.name_of("queue", queue))
+    with _connected(database) as connection:
+        return functions.queue_resume(connection, names.name_of("queue", queue))
 
 
 def order_worker(
@@ -109,8 +113,9 @@ def order_worker(
     if slots is not None and not 1 <= slots <= MAX_SLOTS:
         message = f"A worker cannot have {slots} slots: give it 1 to {MAX_SLOTS}."
         raise InvalidMessage(message)
-    connection = _connection(database)
-    return functions.worker_order(connection, names.name_of("worker", worker), order, slots=slots, by=by and by[:255])
+    name = names.name_of("worker", worker)
+    with _connected(database) as connection:
+        return functions.worker_order(connection, name, order, slots=slots, by=by and by[:255])
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
@@ -118,7 +123,8 @@ def pause_schedule(name: str, *, database: str | None = None) -> bool:
 
     Raises InvalidSchedule if there is no such schedule.
     """
-    return functions.schedule_pause(_connection(database), _known(name, database).name)
+    with _connected(database) as connection:
+        return functions.schedule_pause(connection, _known(connection, name).name)
 
 
 def resume_schedule(name: str, *, database: str | None = None) -> bool:
@@ -126,10 +132,11 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
 
     Raises InvalidSchedule if there is no such schedule.
     """
-    known, connection = _known(name, database), _connection(database)
-    rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
-    next_at = times.not_before(rule.first_after(functions.now(connection)))
-    return functions.schedule_resume(connection, name, next_at=next_at)
+    with _connected(database) as connection:
+        known = _known(connection, name)
+        rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
+        next_at = times.not_before(rule.first_after(functions.now(connection)))
+        return functions.schedule_resume(connection, name, next_at=next_at)
 
 
 def run_schedule(name: str, *, database: str | None = None) -> int:
@@ -138,11 +145,12 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     If another message holds the unique key of the task, it returns the id of that message or raises
     ``DuplicateMessage``, as ``enqueue`` does.  Raises ``InvalidSchedule`` if there is no such schedule.
     """
-    connection, known = _connection(database), _known(name, database)
-    message = schedules.message_of(connection, known, version=version_of(connection.alias))
-    if message is None:
-        raise _unknown(name)
-    created = functions.enqueue(connection, message, f"The message of schedule {name!r}")
+    with _connected(database) as connection:
+        known = _known(connection, name)
+        message = schedules.message_of(connection, known, version=version_of(connection.alias))
+        if message is None:
+            raise _unknown(name)
+        created = functions.enqueue(connection, message, f"The message of schedule {name!r}")
     if not created.is_new and getattr(registry.find(known.task), "on_conflict", "keep") == "raise":
         words = f"{known.task} is already enqueued: message {created.id} holds its unique key."
         raise DuplicateMessage(words, existing_id=created.id)
@@ -172,9 +180,8 @@ def set_channel(
             message = f"{what} must be a whole number from 0 to {MAX_LIMIT:,}, or None for no limit, not {limit!r}."
             raise InvalidMessage(message)
     interval_ms = None if release_interval is None else _milliseconds(release_interval)
-    functions.channel_set(
-        _connection(database), names.name_of("channel", name), release_interval_ms=interval_ms, **limits
-    )
+    with _connected(database) as connection:
+        functions.channel_set(connection, names.name_of("channel", name), release_interval_ms=interval_ms, **limits)
 
 
 def release_channel(name: str, *, database: str | None = None) -> bool:
@@ -183,7 +190,8 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
     True: the channel is deleted already.  False: it still has messages.  Raises InvalidMessage if there is no such
     channel.
     """
-    gone = functions.channel_release(_connection(database), names.name_of("channel", name))
+    with _connected(database) as connection:
+        gone = functions.channel_release(connection, names.name_of("channel", name))
     if gone is None:
         message = f"There is no channel {name!r}: it has neither limits nor messages."
         raise InvalidMessage(message)
@@ -194,7 +202,8 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
     """Recounts the running messages of each channel, or of one, and returns the corrected counts: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
-    return functions.channel_repair(_connection(database), None if name is None else names.name_of("channel", name))
+    with _connected(database) as connection:
+        return functions.channel_repair(connection, None if name is None else names.name_of("channel", name))
 
 
 def edit(
@@ -221,8 +230,7 @@ def edit(
     how = edit_filter.parameters(
         action, run_at=run_at, queue=None if queue is None else names.name_of("queue", queue), priority=priority
     )
-    connection = _connection(database)
-    with functions.explained(connection.alias):
+    with _connected(database) as connection:
         return functions.edit_ask(connection, action, what, how, by=by and by[:63])
 
 
@@ -234,14 +242,14 @@ def count_edit(
     database: str | None = None,
 ) -> functions.EditCount:
     """Counts what matches the filter of an edit, for at most so many ``seconds``, and changes nothing."""
-    connection = _connection(database)
-    with functions.explained(connection.alias):
+    with _connected(database) as connection:
         return functions.edit_count(connection, action, which.as_json(action), seconds=seconds)
 
 
 def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditState:
     """Returns how far an edit is."""
-    found = functions.edit_state(_connection(database), _edit_id(edit_id))
+    with _connected(database) as connection:
+        found = functions.edit_state(connection, _edit_id(edit_id))
     if found is None:
         raise _unknown_edit(edit_id)
     return found
@@ -249,12 +257,14 @@ def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditSt
 
 def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = None) -> bool:
     """Stops an edit: what it has done stays done.  False: it has ended, or was stopped before."""
-    return functions.edit_stop(_connection(database), _edit_id(edit_id), by=by and by[:63])
+    with _connected(database) as connection:
+        return functions.edit_stop(connection, _edit_id(edit_id), by=by and by[:63])
 
 
 def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
     """Lets a stopped edit go on where it stood.  False: it has ended, or was not stopped."""
-    return functions.edit_resume(_connection(database), _edit_id(edit_id))
+    with _connected(database) as connection:
+        return functions.edit_resume(connection, _edit_id(edit_id))
 
 
 def _message_id(result: AnyTaskResult | str | int) -> int | None:
@@ -284,8 +294,8 @@ def _milliseconds(interval: float | dt.timedelta) -> int:
     return round(number * 1000)
 
 
-def _known(name: str, database: str | None) -> functions.KnownSchedule:
-    found, _ = functions.schedules(_connection(database), [name])
+def _known(connection: Any, name: str) -> functions.KnownSchedule:
+    found, _ = functions.schedules(connection, [name])
     if not found:
         raise _unknown(name)
     return found[0]
@@ -297,5 +307,8 @@ def _unknown(name: str) -> InvalidSchedule:
     )
 
 
-def _connection(database: str | None, result: AnyTaskResult | str | int | None = None) -> Any:
-    return connections[database_of(database, result)]
+@contextmanager
+def _connected(database: str | None, result: AnyTaskResult | str | int | None = None) -> Iterator[Any]:
+    alias = database_of(database, result)
+    with functions.explained(alias):
+        yield connections[alias]

@@ -88,7 +88,8 @@ class Bulk:
         self.backend = backend
         self.connection = connection
         self.sending = sending
-        self.now = functions.now(connection)
+        with functions.explained(backend.settings.database):
+            self.now = functions.now(connection)
         self.limit = backend.settings.max_content_bytes
         self.shared = self._shared(task)
         self.known: dict[tuple[Any, ...], dict[str, Any]] = {}

@@ -62,8 +62,11 @@ def decide(
             "NUL and lone surrogates."
         )
         raise InvalidMessage(words)
-    connection = connections[database_of(database, message)]
-    if not user.has_perm(functions.approval_permission(connection, message_id, name) or RUN):
+    alias = database_of(database, message)
+    connection = connections[alias]
+    with functions.explained(alias):
+        permission = functions.approval_permission(connection, message_id, name)
+    if not user.has_perm(permission or RUN):
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."
         raise PermissionDenied(words)
     return functions.approval_decide(

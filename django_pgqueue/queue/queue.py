@@ -82,7 +82,7 @@ class Queue:
         """
         when = times.when(run_after=run_after, dequeue_at=dequeue_at)
         alias = self.alias
-        with self._sending(alias) as sending:
+        with functions.explained(alias), self._sending(alias) as sending:
             own_headers = sending.added_to(headers)
             message = NewMessage(
                 content=self._encode(content, "content"),
@@ -104,7 +104,7 @@ class Queue:
         checked_priority(priority)
         checked_channel(channel)
         alias = self.alias
-        with self._sending(alias) as sending:
+        with functions.explained(alias), self._sending(alias) as sending:
             headers = sending.added_to(None)
             like = NewMessage(
                 content="null",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from django_pgqueue.compat import AnyTask
 
@@ -61,9 +62,10 @@ class Exchange:
         UnknownExchange if the database has no such exchange.
         """
         when = times.when(run_after=run_after)
-        with traces.sending(traced=lookup.traces_enabled(self._database), queue=self.name) as sending:
+        traced = lookup.traces_enabled(self._database)
+        with self._connected() as connection, traces.sending(traced=traced, queue=self.name) as sending:
             published = functions.message_publish(
-                self._connection,
+                connection,
                 self.name,
                 checked_key(routing_key),
                 NewMessage(
@@ -81,15 +83,18 @@ class Exchange:
 
     def route(self, routing_key: str) -> list[Route]:
         """Returns where a message with this routing key would go."""
-        return functions.exchange_route(self._connection, self.name, checked_key(routing_key))
+        with self._connected() as connection:
+            return functions.exchange_route(connection, self.name, checked_key(routing_key))
 
     def declare(self) -> bool:
         """Makes the exchange.  Returns False if it was there."""
-        return functions.exchange_declare(self._connection, self.name)
+        with self._connected() as connection:
+            return functions.exchange_declare(connection, self.name)
 
     def delete(self) -> bool:
         """Deletes the exchange with its bindings; messages stay.  Returns False if there was none."""
-        return functions.exchange_delete(self._connection, self.name)
+        with self._connected() as connection:
+            return functions.exchange_delete(connection, self.name)
 
     def bind(
         self,
@@ -114,7 +119,8 @@ class Exchange:
         self, pattern: str, *, queue: str | None = None, task: AnyTask | None = None, regex: bool = False
     ) -> bool:
         """Removes a binding.  Returns False if there was none."""
-        return functions.binding_delete(self._connection, self._binding(pattern, queue, task, regex=regex))
+        with self._connected() as connection:
+            return functions.binding_delete(connection, self._binding(pattern, queue, task, regex=regex))
 
     def _binding(
         self,
@@ -143,10 +149,10 @@ class Exchange:
     def _declared(self, binding: KnownBinding) -> bool:
         try:
             # A pattern that PostgreSQL refuses must not break the caller's transaction.
-            with transaction.atomic(using=self._database):
-                if self.name not in functions.exchanges(self._connection):
+            with self._connected() as connection, transaction.atomic(using=connection.alias):
+                if self.name not in functions.exchanges(connection):
                     raise UnknownExchange(self._is_unknown())
-                return functions.binding_declare(self._connection, binding)[1]
+                return functions.binding_declare(connection, binding)[1]
         except DataError as error:
             raise InvalidPattern(functions.refusal_of(error)) from error
 
@@ -170,9 +176,11 @@ class Exchange:
     def _database(self) -> str:
         return database_of(self.database)
 
-    @property
-    def _connection(self) -> Any:
-        return connections[self._database]
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        alias = self._database
+        with functions.explained(alias):
+            yield connections[alias]
 
 
 def publish(

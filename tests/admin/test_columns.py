@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.admin import site
 
+from django_pgqueue.admin import MessageAdmin
+from django_pgqueue.admin.parts import chosen_columns
+from django_pgqueue.models import Message
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, fail, send
 
 if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+    from django.test import RequestFactory
+
     from tests.support.admin_page import Page, Visitor
 
 
@@ -43,6 +50,25 @@ def test_a_file_has_the_columns_of_the_list(root: Visitor) -> None:
     [cells] = root.client.get(MESSAGES, {"live": row["id"]}).json()["rows"]
     assert "field-channel" in "".join(cells)
     assert "field-status" not in "".join(cells)
+
+
+def test_a_projects_own_list_shows_its_own_columns(rf: RequestFactory, admin_user: User) -> None:
+    class OwnAdmin(MessageAdmin):
+        list_display = ("id", "task", "customer")
+
+        def customer(self, message: Message) -> str:
+            return message.channel or ""
+
+    class OtherAdmin(MessageAdmin):
+        pass
+
+    request = rf.get("/")
+    request.user = admin_user
+    assert OwnAdmin(Message, site).get_list_display(request) == ("id", "task", "customer")
+    assert len(OtherAdmin(Message, site).get_list_display(request)) == len(MessageAdmin.default_columns)
+    answers: list[Any] = [admin(Message, site).changelist_view(request) for admin in (OwnAdmin, OtherAdmin)]
+    pages = [answer.render().content.decode() for answer in answers]
+    assert [f'name="{chosen_columns.PARAMETER}"' in page for page in pages] == [False, True]
 
 
 def test_a_cookie_that_names_no_column_is_as_none(root: Visitor) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,10 +16,12 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.management.commands import qworker
 from django_pgqueue.values.times import microseconds
+from django_pgqueue.worker.health import server
 from django_pgqueue.worker.health.counters import MAX_SERIES, OTHERS, UNKNOWN, Counters
 from django_pgqueue.worker.health.shared_state import TEXT_BYTES, SharedState
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Retried, Succeeded
+from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.monitoring import address, becomes, get, health, metrics
 from tests.support.pages import section
 from tests.support.site.tasks import die, fail, fail_once_on, hold, nothing, write
@@ -174,6 +178,31 @@ def test_a_port_in_use_is_an_error(start: Start, session: Session) -> None:
     second = start("--health-port", port, ready=False)
     assert second.ends() == 1
     assert f"CommandError: The worker cannot serve at 127.0.0.1 port {port}: Address already in use" in second.output
+
+
+def test_a_client_that_sends_byte_after_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep a thread, however often its read times out."""
+    monkeypatch.setattr(server, "SLOW_SECONDS", 0.2)
+    sites = server.Sites(SharedState(1), WorkerSettings())
+    with (
+        socket.create_server(("127.0.0.1", 0)) as opened,
+        server.Server(opened, server.handler(sites, metrics=False)) as serving,
+    ):
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        with socket.create_connection(opened.getsockname()) as client:
+            client.settimeout(0.05)
+            wait_until(lambda: is_cut_off(client), "the connection is cut off")
+        serving.shutdown()
+
+
+def is_cut_off(client: socket.socket) -> bool:
+    try:
+        client.send(b"G")
+        return client.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_metrics_need_their_extra_and_health_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,30 @@ def test_a_day_that_cannot_be_dropped_keeps_no_new_day_away(worker: psycopg.Conn
     assert problem.endswith(f"cannot drop table {OLD} because other objects depend on it: {reason}")
 
 
+def test_a_step_that_fails_for_now_keeps_no_other_away(
+    worker: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that meets a damaged file: what psycopg calls operational may last."""
+    damage = "do $$ begin raise exception 'could not read block 7' using errcode = 'io_error'; end $$"
+    done: list[object] = []
+    maintenance = Maintenance(history_days=30)
+    monkeypatch.setattr(maintenance, "_days", lambda connection: connection.execute(damage) and None)
+    monkeypatch.setattr(maintenance, "_bloat", done.append)
+    maintenance.do_if_due(worker)
+    assert done == [worker]
+    assert not is_there(worker)
+    assert maintenance.problems == {
+        "the history's next days": "maintenance of the history's next days is not possible: could not read block 7"
+    }
+    assert seconds_left(maintenance) <= AGAIN_SECONDS
+    with connect("default") as broken:
+        worker.execute("select pg_terminate_backend(%s)", [broken.info.backend_pid])
+        maintenance.next_at = 0.0
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            maintenance.do_if_due(broken)
+    assert done == [worker]
+
+
 def test_a_locked_table_does_not_block_the_worker(
     worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -259,7 +259,7 @@ class AttemptAdmin(ReadOnlyAdmin):
         filters.ChannelFilter,
         filters.ArgumentFilter,
     )
-    default_columns = (
+    default_columns: ClassVar[tuple[str, ...]] = (
         "id", "message_link", "status", "task", "error", "queue", "finished_at", "took",
     )  # fmt: skip
     linked_by = ("message_id",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
@@ -84,7 +84,7 @@ class MessageAdmin(ReadOnlyAdmin):
         ("dequeue_at", filters.DequeueRangeFilter),
         ("created_at", filters.MomentRangeFilter),
     )
-    default_columns = ("id", "status", "task", "error", "queue", "dequeue_at")
+    default_columns: ClassVar[tuple[str, ...]] = ("id", "status", "task", "error", "queue", "dequeue_at")
     search_fields = ("id", "task")
     search_help_text = gettext_lazy("The id of a message, or a part of a task's name.")
     actions = ("run_now", "postpone", "emit", "cancel")

@@ -57,6 +57,12 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     linked_by: ClassVar[tuple[str, ...]] = ()
     """Columns by which links of other pages filter the list, besides its own filters and the primary key."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """A list that a project writes down is shown as it is."""
+        super().__init_subclass__(**kwargs)
+        if "list_display" in vars(cls) and "default_columns" not in vars(cls) and cls.default_columns:
+            cls.default_columns = ()
+
     class Media:
         css = {"all": ("pgqueue/admin.css",)}  # noqa: RUF012 -- Django's way to say it
         js = ("pgqueue/once.js",)

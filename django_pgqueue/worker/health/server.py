@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from django_pgqueue.worker.health.status import Health
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable
 
     from django_pgqueue.worker.health.shared_state import SharedState
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 SLOW_SECONDS = 5.0
-"""A client that has not sent its request within this time is cut off."""
+"""A client that has not sent its request, and taken the answer, within this time is cut off."""
 LOOK_FOR_PARENT_SECONDS = 1.0
 NOT_FOUND = (HTTPStatus.NOT_FOUND, "text/plain", b"Here are /healthz, /readyz and, if it was asked for, /metrics.\n")
 
@@ -69,9 +69,18 @@ def as_json(body: dict[str, Any], *, well: bool) -> Answer:
 
 def handler(sites: Sites, *, metrics: bool) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = SLOW_SECONDS
         server_version = "pgqueue"
         sys_version = ""
+
+        def setup(self) -> None:
+            super().setup()
+            self.limit = threading.Timer(SLOW_SECONDS, self.connection.shutdown, [socket.SHUT_RDWR])
+            self.limit.daemon = True
+            self.limit.start()
+
+        def finish(self) -> None:
+            self.limit.cancel()
+            super().finish()
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import first_line, is_of_the_connection
+from django_pgqueue.consumer.errors import first_line, is_of_no_use, is_of_the_connection
 from django_pgqueue.worker.upkeep import bloat
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class Maintenance:
             except psycopg.Error as error:  # a worker without the rights of the tables' owner still does its jobs
                 if is_of_the_connection(connection, error):
                     self._later()
+                if is_of_no_use(connection, error):
                     raise
                 problems[what] = f"maintenance of {what} is not possible: {first_line(error)}"
         self._tell(problems)

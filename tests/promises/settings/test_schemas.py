@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
 
+from django_pgqueue import Exchange, Queue, control, enqueue_many, publish
+from django_pgqueue.durable import decide, emit
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring.doctor import installation
@@ -15,7 +18,7 @@ from django_pgqueue.testing import drain
 from tests.support import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.django_db
 
@@ -47,11 +50,45 @@ def test_a_tenant_enqueues_into_the_queue_of_all(own_schema: str) -> None:
     assert result.return_value["args"] == ["hello"]
 
 
-def test_a_tenant_whose_path_lacks_the_queue_is_told_so(own_schema: str) -> None:
+CALLS: dict[str, Callable[[], object]] = {
+    "enqueue": lambda: tasks.echo.enqueue("hello"),
+    "enqueue_many": lambda: enqueue_many(tasks.echo, [("hello",)]),
+    "send": lambda: Queue("mail").send({}),
+    "send_many": lambda: Queue("mail").send_many([{}]),
+    "receive": lambda: Queue("mail").receive(),
+    "publish": lambda: publish("orders", "created", {}),
+    "route": lambda: Exchange("orders").route("created"),
+    "declare": lambda: Exchange("orders").declare(),
+    "delete": lambda: Exchange("orders").delete(),
+    "bind": lambda: Exchange("orders").bind("#", queue="mail"),
+    "unbind": lambda: Exchange("orders").unbind("#", queue="mail"),
+    "emit": lambda: emit("paid"),
+    "decide": lambda: decide(1, "refund", approved=True, user=User(username="ada")),
+    "cancel": lambda: control.cancel(1),
+    "run_from_step": lambda: control.run_from_step(1, "charge"),
+    "pause": lambda: control.pause("mail"),
+    "resume": lambda: control.resume("mail"),
+    "order_worker": lambda: control.order_worker("web-1", "stop"),
+    "pause_schedule": lambda: control.pause_schedule("nightly"),
+    "resume_schedule": lambda: control.resume_schedule("nightly"),
+    "run_schedule": lambda: control.run_schedule("nightly"),
+    "set_channel": lambda: control.set_channel("acme", max_size=1),
+    "release_channel": lambda: control.release_channel("acme"),
+    "repair_channels": control.repair_channels,
+    "edit": lambda: control.edit("cancel", control.Filter(queue="mail")),
+    "count_edit": lambda: control.count_edit("cancel", control.Filter(queue="mail")),
+    "edit_state": lambda: control.edit_state(1),
+    "stop_edit": lambda: control.stop_edit(1),
+    "resume_edit": lambda: control.resume_edit(1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_tenant_whose_path_lacks_the_queue_is_told_so(own_schema: str, call: Callable[[], object]) -> None:
     search("tenant")
     words = "schema that the search_path of this connection does not name"
     with pytest.raises(OutdatedQueue, match=words), transaction.atomic():
-        tasks.echo.enqueue("hello")
+        call()
 
 
 def test_the_doctor_works_where_each_cursor_sets_the_path_anew(

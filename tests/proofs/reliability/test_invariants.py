@@ -185,7 +185,7 @@ FORGERIES: dict[str, list[tuple[Log, str]]] = {
     "innocent_jobs_do_not_fail": [
         (with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "AttemptLost")), "message 2 (note) failed with"),
     ],
-    "locked_rows_cost_no_other_job_its_lock": [(forged(innocents=[1, 2]), "message 2 was lost: its worker renewed no lock")],
+    "locked_rows_cost_no_other_job_its_lock": [(forged(innocents=[1, 2]), "message 2 was lost: its worker renewed")],
     "no_job_ends_because_a_worker_did_not_know_it": [
         (
             with_end(End(2, 2, "failed", True, 17, 1, "B", NOTE, "django_pgqueue.exceptions.UnknownTask")),
