@@ -6,6 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
 from django_pgqueue.admin.dashboards import insights
 from django_pgqueue.admin.dashboards.report_series import Figures
@@ -210,6 +211,23 @@ def test_a_row_that_another_program_has_written_breaks_no_page(root: Visitor) ->
         sql("update pgqueue_report_hour set wait_ms = %s, run_ms = %s where id = %s", figure, figure, broken.pk)
         sql("update pgqueue_report_queue set running = %s", figure)
         root.open(INSIGHTS)
+
+
+def test_a_server_without_room_for_locks_is_no_error_page(root: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the history has more days than max_locks_per_transaction allows."""
+    hour()
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            create function pg_temp.full() returns boolean language plpgsql as $$
+            begin raise out_of_memory using message = 'no shared memory', hint = 'Give it more.'; end $$
+        """)
+
+    def full(chosen: Any, *of: Any) -> Figures:
+        return Figures(chosen.extra(where=["pg_temp.full()"]), *of)
+
+    monkeypatch.setattr(insights, "Figures", full)
+    page = root.open(INSIGHTS)
+    assert page.notes[0].startswith("PostgreSQL lacks the resources for this query: no shared memory: Give it more. The")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -8,6 +8,9 @@ from psycopg.errors import QueryCanceled
 
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
+RESOURCES = "53"
+"""How the SQLSTATE begins where memory, room for locks, disk or temporary files run out."""
+
 
 def why(error: Exception) -> str:
     """Says what PostgreSQL stopped or refused; empty: another error."""
@@ -16,10 +19,15 @@ def why(error: Exception) -> str:
         return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
     if isinstance(error.__cause__, psycopg.DataError):
         return gettext("PostgreSQL cannot run this search: {reason}.").format(reason=reason(error))
+    if str(getattr(error.__cause__, "sqlstate", None)).startswith(RESOURCES):
+        text = gettext("PostgreSQL lacks the resources for this query: {reason}.")
+        return text.format(reason=reason(error, hint=True))
     return ""
 
 
-def reason(error: Exception) -> str:
+def reason(error: Exception, *, hint: bool = False) -> str:
     """Returns PostgreSQL's error message without its details, which may quote a whole row."""
     diagnosis = getattr(error.__cause__, "diag", None)
-    return getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
+    words = getattr(diagnosis, "message_primary", None) or str(error).partition("\n")[0]
+    advice = getattr(diagnosis, "message_hint", None) if hint else None
+    return f"{words}: {advice.rstrip('.')}" if advice else words
