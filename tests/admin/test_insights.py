@@ -227,7 +227,9 @@ def test_a_server_without_room_for_locks_is_no_error_page(root: Visitor, monkeyp
 
     monkeypatch.setattr(insights, "Figures", full)
     page = root.open(INSIGHTS)
-    assert page.notes[0].startswith("PostgreSQL lacks the resources for this query: no shared memory: Give it more. The")
+    assert page.notes[0].startswith(
+        "PostgreSQL lacks the resources for this query: no shared memory: Give it more. The"
+    )
 
 
 @pytest.mark.django_db(transaction=True)
