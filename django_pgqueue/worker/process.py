@@ -337,6 +337,8 @@ class WorkerProcess:
     def _backed_off(self, seconds: float) -> None:
         self.recorder.pause(seconds, now=time.monotonic())
         self.slots.connect_first.turn_on()
+        if self.session.is_closed:
+            self.slots.close_idle_connections()
 
     # The end
 

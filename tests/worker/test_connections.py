@@ -18,6 +18,7 @@ from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
 
+from django_pgqueue.consumer import background
 from django_pgqueue.worker.run import (
     connect_first,
     connections as worker_connections,
@@ -35,7 +36,7 @@ from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
@@ -223,6 +224,42 @@ def test_a_server_that_answers_slowly_fails_no_job(consume: Consume, monkeypatch
     consume(threads=1)
     results = [ended(jobs.which_session.enqueue()) for _ in range(2)]
     assert [statuses(result) for result in results] == [["succeeded"]] * 2
+
+
+@pytest.fixture
+def of_few_connections(session: Session, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Says how many sessions the worker may have."""
+    settings = connections.settings["default"]
+    session.rows("create role of_few login password 'few' in role pg_read_all_data, pg_write_all_data")
+    for name in ("USER", "PASSWORD"):
+        monkeypatch.setitem(settings, name, {"USER": "of_few", "PASSWORD": "few"}[name])
+
+    def limit(count: int) -> None:
+        session.rows(f"alter role of_few connection limit {count}")
+
+    yield limit
+    session.rows("drop role of_few")
+
+
+@pytest.mark.parametrize("task", [jobs.which_session, jobs.which_session_async], ids=["sync", "async"])
+def test_idle_slots_leave_their_places_to_a_worker_that_lost_its_session(
+    of_few_connections: Callable[[int], None],
+    consume: Consume,
+    session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+    task: AnyTask,
+) -> None:
+    """With a CONN_MAX_AGE they keep their connections. At a full server the worker waited for ever for its own."""
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", None)
+    consumer = consume(threads=1, idle_seconds=0.05)
+    ended(task.enqueue())
+    of_few_connections(len(session.strangers()) - 1)
+    end(session, consumer.session.connection.info.backend_pid)
+    wait_until(lambda: consumer.slots.reconnects, "the worker has a session again", background.IDLE_SECONDS / 2)
+    of_few_connections(-1)
+    last = ended(task.enqueue())
+    assert statuses(last) == ["succeeded"]
+    end(session, last.return_value)
 
 
 @pytest.fixture

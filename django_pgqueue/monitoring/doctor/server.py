@@ -73,8 +73,8 @@ TRANSACTION_TIMEOUT = Kind(
 FEW_CONNECTIONS = Kind(
     "few-connections",
     Severity.WARNING,
-    "Each worker process has a connection for the queue and one for each of its slots. Raise the limit, run fewer "
-    "slots, or let the web processes use a pooler.",
+    "Each worker process has up to three connections for the queue and one for each of its slots. Raise the limit, run "
+    "fewer slots, or let the web processes use a pooler.",
 )
 NOTIFICATION_QUEUE = Kind(
     "notification-queue",
@@ -111,7 +111,7 @@ with sessions as materialized (
 )
 select l.whose, l.there, l.used, w.wanted, l.change
 from limits l, (
-    select coalesce(sum(w.slots + 1), 0) as wanted from pgqueue_worker w
+    select coalesce(sum(w.slots + 3), 0) as wanted from pgqueue_worker w
     where w.tasks and (w.seen_at > pgqueue_clock() - %(silent_after)s or w.silent_until > pgqueue_now())
 ) as w
 """

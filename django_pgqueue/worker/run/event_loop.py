@@ -89,6 +89,9 @@ class EventLoop:
     def cancel(self, ids: set[int]) -> None:
         self._ask(self._cancel, ids)
 
+    def close_idle_connections(self) -> None:
+        self._ask(self._close_if_idle, connections.close_all)
+
     def _cancel(self, ids: set[int]) -> None:
         # A coroutine that is cancelled before its first step never takes it: the end of its message would be lost.  So
         # would that of one that only waits for the receivers of its signal.
@@ -220,9 +223,9 @@ class EventLoop:
         if message is not None:  # a task cancelled all that the loop had, and this had not begun
             self.slots.ended(self.slots.execution(message).broken(_why(task)))
 
-    def _close_if_idle(self) -> None:
+    def _close_if_idle(self, close: Callable[[], None] | None = None) -> None:
         if not self._running and self.slots.shared.is_used:
-            self._clean(close_idle_connections)
+            self._clean(close or close_idle_connections)
 
     def _clean(self, how: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         cleaning = asyncio.create_task(sync_to_async(how)(*args, **kwargs))

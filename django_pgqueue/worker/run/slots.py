@@ -161,6 +161,14 @@ class Slots:
             if self.wakeup.is_waiting and (len(self.done) == 1 or self.threads.waiting() <= self.refill_below):
                 self.wakeup.wake()
 
+    def close_idle_connections(self) -> None:
+        """Leaves their places to the process's thread, whose session is lost: a server that is full may have no other
+        for it, and without it no slot gets another job.
+        """
+        self.threads.close_idle_connections()
+        for loop in self.loops():
+            loop.close_idle_connections()
+
     def seconds_without_a_turn(self, now: float) -> float:
         """Returns for how long an event loop with coroutines has made no turn."""
         return max((loop.seconds_without_a_turn(now) for loop in self.loops() if loop.runs), default=0.0)

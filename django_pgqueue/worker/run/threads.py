@@ -110,6 +110,11 @@ class Threads:
         for _ in range(wake):
             self._waiting.put(None)
 
+    def close_idle_connections(self) -> None:
+        for slot in list(self._all):
+            if slot.execution is None:
+                self._waiting.put(None)
+
     def _is_one_too_many(self, slot: Slot) -> bool:
         """Called by the thread of a slot between two messages."""
         with self._leaving:
@@ -155,6 +160,7 @@ class Threads:
                     if (message := self._next(slot)) is None:
                         if self._stops:
                             break
+                        connections.close_all()
                         continue
                     self._attempt(message, slot, mark)
                 except BaseException as error:  # noqa: BLE001

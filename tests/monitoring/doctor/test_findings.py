@@ -1021,7 +1021,7 @@ def test_few_connections(find: Find, db: None, monkeypatch: pytest.MonkeyPatch) 
         )
     sign_in("large", slots=100_000)
     found = find.only("few-connections", server.connections)
-    assert "The workers that are alive may open 100010 connections, and the server has " in found.found
+    assert "The workers that are alive may open 100014 connections, and the server has " in found.found
     assert found.severity is Severity.ERROR
 
 
@@ -1034,7 +1034,7 @@ def test_few_connections_of_a_role_and_of_the_database(find: Find, db: None) -> 
     sql('set local session authorization "pgqueue test-guest"')
     database, role = find("few-connections", server.connections)
     assert f"and the database {name} has 4, which is too few if they use it" in database.found
-    assert "may open 9 connections, and the role pgqueue test-guest has 3, which is too few if" in role.found
+    assert "may open 11 connections, and the role pgqueue test-guest has 3, which is too few if" in role.found
     assert role.severity is Severity.WARNING, "the workers may have another one"
     sql("set local session authorization default")
     for finding in (database, role):
