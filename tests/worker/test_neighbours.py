@@ -31,7 +31,7 @@ from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
 from tests.support.databases import empty_database, refusing_connections
 from tests.support.site.tasks import cancel_and_hold, hold, hold_on, nothing, write
-from tests.support.waiting import wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
@@ -244,6 +244,33 @@ def test_who_stands_in_for_late_heartbeats_waits_for_no_row(
         held.next_attention = 0.0
         held.look_after(heartbeats.stand_in, lambda _: None)
     assert held.parts.problems == []
+
+
+def test_heartbeats_that_hang_are_told_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A proxy, or a pooler, may answer no more in one connection. The locks last; the log says what does not."""
+    held = Held(WorkerSettings(lock_seconds=0.6), bench.session, Parts(bench.session))
+    heartbeats, answer = Heartbeats(held.settings, held), threading.Event()
+
+    def hang() -> WorkerSession:
+        answer.wait(SECONDS)
+        return bench.session
+
+    held.add(bench.claim(1), now=time.monotonic() - 0.5)
+    hanging = threading.Thread(target=heartbeats.do, args=[hang])
+    hanging.start()
+
+    def told() -> bool:
+        heartbeats.stand_in(bench.session)
+        return "hangs" in caplog.text
+
+    wait_until(told, "it is told")
+    [one] = held
+    one.locked = 0.0
+    heartbeats.stand_in(bench.session)
+    assert one.locked > 0.0
+    answer.set()
+    hanging.join()
+    assert caplog.text.count("the heartbeat hangs worker=bench") == 1
 
 
 def test_a_locked_row_does_not_block_a_worker_that_stops(start: Start, diary: Diary) -> None:
