@@ -13,6 +13,18 @@ select to_regclass(quote_ident(current_schema()) || '.pgqueue_message') is not n
 \else
 begin;
 
+-- A function keeps the search_path with which it was made.  "$user" is another schema for each login that calls it.
+do $$
+begin
+    if current_setting('search_path') like '%$user%' then
+        perform set_config('search_path', (
+            select string_agg(quote_ident(s.name), ', ' order by s.place)
+            from unnest(current_schemas(false)) with ordinality as s (name, place)
+        ), true);
+    end if;
+end
+$$;
+
 do $$
 declare
     v_there text[] := array(

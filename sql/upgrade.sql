@@ -91,6 +91,16 @@ $$;
 select string_to_array(:'installed', '.')::integer[] <= '{0, 1, 0}'::integer[] as is_due \gset
 \if :is_due
 do $$
+begin
+    if current_setting('search_path') like '%$user%' then
+        perform set_config('search_path', (
+            select string_agg(quote_ident(s.name), ', ' order by s.place)
+            from unnest(current_schemas(false)) with ordinality as s (name, place)
+        ), true);
+    end if;
+end
+$$\;
+do $$
 declare
     v_lock_timeout text := current_setting('lock_timeout');
     v_last_ms text := coalesce(nullif(current_setting('pgqueue.upgrade_lock_ms', true), ''), '80');
@@ -6182,6 +6192,14 @@ begin
             execute format('alter function %s set search_path = %I, pg_temp', v_function.signature, v_function.schema);
         end loop;
     end if;
+    for v_function in
+        select p.oid::regprocedure as signature
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname like 'pgqueue\_%' and p.prokind = 'f'
+          and p.proconfig::text like '%$user%'
+    loop
+        execute format('alter function %s set search_path from current', v_function.signature);
+    end loop;
 end
 $$;
 \echo From 0.1.0: 0002_after_0_1_0.

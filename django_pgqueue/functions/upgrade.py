@@ -61,6 +61,18 @@ begin
 end
 $$;"""
 
+# A function keeps the search_path with which it was made.  "$user" is another schema for each login that calls it.
+OWN_PATH = """do $$
+begin
+    if current_setting('search_path') like '%$user%' then
+        perform set_config('search_path', (
+            select string_agg(quote_ident(s.name), ', ' order by s.place)
+            from unnest(current_schemas(false)) with ordinality as s (name, place)
+        ), true);
+    end if;
+end
+$$;"""
+
 LOCK = """do $$
 declare
     v_lock_timeout text := current_setting('lock_timeout');
@@ -162,6 +174,14 @@ begin
             execute format('alter function %s set search_path = %I, pg_temp', v_function.signature, v_function.schema);
         end loop;
     end if;
+    for v_function in
+        select p.oid::regprocedure as signature
+        from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+        where n.nspname = current_schema() and p.proname like 'pgqueue\\_%' and p.prokind = 'f'
+          and p.proconfig::text like '%$user%'
+    loop
+        execute format('alter function %s set search_path from current', v_function.signature);
+    end loop;
 end
 $$;"""
 
@@ -182,7 +202,7 @@ def lock(tables: Sequence[str]) -> str:
 
 def at_once(tables: Sequence[str], statements: Iterable[str]) -> list[str]:
     """Returns what is sent to upgrade a queue by ``statements``."""
-    return [*([lock(tables)] if tables else []), REMEMBER_RIGHTS, *statements, RESTORE_RIGHTS]
+    return [OWN_PATH, *([lock(tables)] if tables else []), REMEMBER_RIGHTS, *statements, RESTORE_RIGHTS]
 
 
 DROP_UNFINISHED = """select format('drop index concurrently %s', i.indexrelid::regclass)

@@ -11,7 +11,7 @@ from django.db.migrations.operations.base import Operation
 
 import django_pgqueue.models.fields
 from django_pgqueue.functions import sql_files
-from django_pgqueue.functions.upgrade import Install
+from django_pgqueue.functions.upgrade import OWN_PATH, Install
 
 RELEASE = "0.1.0"
 
@@ -19,6 +19,7 @@ RELEASE = "0.1.0"
 def operations() -> Iterator[Operation]:
     uninstall = sql_files.load("uninstall", release=RELEASE)
     yield migrations.RunSQL(migrations.RunSQL.noop, reverse_sql=uninstall)  # going back, it takes out everything
+    yield run(OWN_PATH)
     for name in sql_files.install_order(RELEASE):
         yield run(sql_files.load(name, release=RELEASE), MODELS.get(name, []))
     yield run("select pgqueue_attempt_maintain()")

@@ -18,7 +18,9 @@ from tests.support.sessions import token
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-INSTALL, UNINSTALL, REPIN = (str(schema.folder() / name) for name in ("install.sql", "uninstall.sql", "repin.sql"))
+INSTALL, UNINSTALL, UPGRADE, REPIN = (
+    str(schema.folder() / f"{name}.sql") for name in ("install", "uninstall", "upgrade", "repin")
+)
 
 
 @pytest.fixture
@@ -205,6 +207,32 @@ def test_after_a_schema_rename_the_functions_are_pinned_again(empty: str) -> Non
         assert session.one("select count(*) from shop.pgqueue_message") == 1
         session.rows("set search_path = shop")
         assert functions.strayed(session.connection) is None
+
+
+@pytest.mark.parametrize("way", ["psql", "migrations", "upgrade"])
+def test_logins_use_a_queue_in_the_schema_that_is_named_like_its_owner(empty: str, way: str) -> None:
+    """Its search_path finds that by "$user", which is another schema for each of them."""
+    with session_in(empty) as session:
+        owner = session.one("select current_user::text")
+        session.rows(f'create schema "{owner}"')
+        path = f'"{owner}", public'
+        session.rows("create role pgqueue_test_guest nologin")
+    try:
+        if way == "psql":
+            assert psql(empty, "-f", INSTALL).returncode == 0
+        elif way == "migrations":
+            migrate(empty)
+        else:
+            with session_in(empty) as session:
+                install(session, "0.1.0")
+            assert psql(empty, "-f", UPGRADE).returncode == 0
+        with session_in(empty, search_path=path) as session:
+            session.rows(f'grant usage on schema "{owner}" to pgqueue_test_guest')
+            session.rows("set role pgqueue_test_guest")
+            assert functions.strayed(session.connection) is None
+    finally:
+        with session_in(empty) as session:
+            session.rows("drop owned by pgqueue_test_guest; drop role pgqueue_test_guest")
 
 
 def test_queues_of_two_schemas_never_wait_for_each_other(two_schemas: str) -> None:
