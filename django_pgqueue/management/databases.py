@@ -41,7 +41,10 @@ def with_its_queue(alias: str) -> Iterator[None]:
         if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
         said = error.__cause__.diag.message_primary
-        message = f"The login of the database {alias!r} may not do this ({said}). sql/roles.sql says which role may."
+        message = (
+            f"The login of the database {alias!r} may not do this ({said}). sql/roles.sql says which role may, and "
+            "manage.py qdoctor what this login lacks."
+        )
         raise CommandError(message) from error
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
-from django_pgqueue.monitoring.doctor.subject import quoted
+from django_pgqueue.monitoring.doctor.subject import named, quoted
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.long_transactions import BEGAN, OLD
 from django_pgqueue.worker.upkeep.vacuum import HOLDS
@@ -164,7 +164,9 @@ def sight(patient: Subject) -> Iterator[Finding]:
     [[user, sees]] = patient.rows("select current_user::text, pg_has_role(current_user, 'pg_read_all_stats', 'usage')")
     if not sees:
         yield LIMITED_SIGHT.found(
-            f"The user {user} is not a member of pg_read_all_stats.", f"grant pg_read_all_stats to {user};", user=user
+            f"The user {user} is not a member of pg_read_all_stats.",
+            f"grant pg_read_all_stats to {named(user)};",
+            user=user,
         )
     # Sessions may differ.  What most of them begin with tells that the doctor finds no long transaction of theirs.
     if patient.value("select reset_val from pg_settings where name = 'track_activities'") == "off":

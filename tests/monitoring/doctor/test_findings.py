@@ -263,9 +263,9 @@ def test_replication_slot(find: Find, standby: Callable[..., Standby], monkeypat
 
 def test_limited_sight(find: Find, db: None) -> None:
     assert find("limited-sight", snapshots.sight) == []
-    sql("create role pgqueue_test_blind")
-    sql("set local role pgqueue_test_blind")
-    assert find.only("limited-sight", snapshots.sight).command == "grant pg_read_all_stats to pgqueue_test_blind;"
+    sql('create role "pgqueue-test blind"')
+    sql('set local role "pgqueue-test blind"')
+    assert find.only("limited-sight", snapshots.sight).command == 'grant pg_read_all_stats to "pgqueue-test blind";'
 
 
 # Tables
