@@ -105,11 +105,19 @@ where c.oid = to_regclass('pgqueue_message')
 order by 1, 2
 """
 
+# Functions of sql/roles.sql run with the rights of the owner, whom FORCE ROW LEVEL SECURITY does not spare.
 HIDING = """
-select c.relname::text, exists (select from pg_policy p where p.polrelid = c.oid), current_user::text
-from pg_class q join pg_class c on c.relnamespace = q.relnamespace
+select c.relname::text, exists (select from pg_policy p where p.polrelid = c.oid),
+       case when row_security_active(c.oid) then current_user::text else o.rolname::text end
+from pg_class q
+join pg_class c on c.relnamespace = q.relnamespace
+join pg_roles o on o.oid = c.relowner
 where q.oid = to_regclass('pgqueue_message') and c.relname like 'pgqueue\\_%%' and c.relkind in ('r', 'p')
-  and not c.relispartition and row_security_active(c.oid)
+  and not c.relispartition
+  and (row_security_active(c.oid)
+       or c.relrowsecurity and c.relforcerowsecurity and not (o.rolsuper or o.rolbypassrls)
+          and exists (select from pg_proc f where f.pronamespace = q.relnamespace
+                      and f.proname like 'pgqueue\\_%%' and f.prosecdef))
 order by 1
 """
 

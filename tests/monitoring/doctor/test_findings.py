@@ -1294,6 +1294,21 @@ def test_row_security(find: Find, db: None) -> None:
     assert find("row-security", platform.row_security) == [], "the command ends it"
 
 
+def test_row_security_that_holds_for_the_owner_alone(find: Find, db: None) -> None:
+    """His functions, which others call, neither see the rows nor insert one."""
+    sql("create role pgqueue_test_owner")
+    sql("alter table pgqueue_message owner to pgqueue_test_owner")
+    sql("alter table pgqueue_message enable row level security, force row level security")
+    assert find("row-security", platform.row_security) == [], "no function runs with his rights"
+    sql("alter function pgqueue_edit_step security definer")
+    assert (
+        "the user pgqueue_test_owner in pgqueue_message: it sees nothing"
+        in find.only("row-security", platform.row_security).found
+    )
+    sql("alter role pgqueue_test_owner bypassrls")
+    assert find("row-security", platform.row_security) == []
+
+
 def test_a_role_that_may_enqueue_by_the_function_alone_is_not_limited_in_it(find: Find, db: None) -> None:
     sql("create role pgqueue_test_guest")
     [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
