@@ -54,6 +54,7 @@ class Check:
 CHECKS = (
     Check("server", platform.product, needs_queue=False, decides=True),
     Check("transactions", platform.transactions, needs_queue=False, decides=True),
+    Check("times", platform.dates, needs_queue=False, decides=True),
     Check("read-only server", platform.writable, needs_queue=False),
     Check("rights to the queue", platform.rights),
     Check("row-level security", platform.row_security),

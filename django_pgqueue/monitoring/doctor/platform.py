@@ -36,6 +36,12 @@ STATEMENT_POOLER = Kind(
     "In this mode a transaction has one statement: neither Django's atomic() nor the worker can do their work. Set "
     "pool_mode to session or transaction for this database.",
 )
+DATE_STYLE = Kind(
+    "date-style",
+    Severity.ERROR,
+    "Django reads times in ISO alone: pages, commands and most enqueues end with an error. Reset it for the role and "
+    "the database.",
+)
 READ_ONLY = Kind(
     "read-only",
     Severity.ERROR,
@@ -176,6 +182,17 @@ def transactions(patient: Subject) -> Iterator[Finding]:
         )
 
 
+def dates(patient: Subject) -> Iterator[Finding]:
+    [(style, user)] = patient.rows("select current_setting('datestyle'), current_user::text")
+    if not style.startswith("ISO"):
+        yield DATE_STYLE.found(
+            f"DateStyle is {style} for the user {user} in the database {patient.using!r}.",
+            f"alter role {named(user)} set datestyle = 'ISO';  -- see also: alter role in database",
+            user=user,
+            value=style,
+        )
+
+
 def writable(patient: Subject) -> Iterator[Finding]:
     [(is_standby, is_read_only, source, database, user)] = patient.rows(WRITABLE)
     if is_standby:
@@ -185,7 +202,11 @@ def writable(patient: Subject) -> Iterator[Finding]:
             standby=True,
         )
     elif is_read_only:
-        settings = {"database": f"alter database {named(database)}", "user": f"alter role {named(user)}"}
+        settings = {
+            "database": f"alter database {named(database)}",
+            "user": f"alter role {named(user)}",
+            "database user": f"alter role {named(user)} in database {named(database)}",
+        }
         yield READ_ONLY.found(
             f"default_transaction_read_only is on for the user {user} in the database {patient.using!r}.",
             f"{settings.get(source, 'alter system')} reset default_transaction_read_only;",

@@ -1260,6 +1260,19 @@ def test_read_only(find: Find, beginning_with: Callable[[str, str], None]) -> No
     assert find("read-only", platform.writable) == [], "the command ends it"
 
 
+def test_a_role_that_can_only_read_in_one_database(find: Find, transactional_db: None) -> None:
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    sql(f"alter role current_user in database {name} set default_transaction_read_only = on")
+    connection.close()
+    try:
+        found = find.only("read-only", platform.writable)
+    finally:
+        sql("set session characteristics as transaction read write")
+        sql(f"alter role current_user in database {name} reset all")
+        connection.close()
+    assert re.fullmatch(r'alter role ".+" in database ".+" reset default_transaction_read_only;', found.command)
+
+
 def test_limited_rights(find: Find, db: None) -> None:
     assert find("limited-rights", platform.rights) == []
     sql("create role pgqueue_test_guest")
@@ -1271,6 +1284,15 @@ def test_limited_rights(find: Find, db: None) -> None:
     assert "update on pgqueue_message" in found["run jobs"].found
     assert found["run jobs"].command == 'grant pgqueue_consumer to "pgqueue_test_guest";'
     assert found["run jobs"].severity is Severity.INFO
+
+
+def test_dates_that_django_cannot_read(db: None) -> None:
+    sql("set local datestyle = 'German'")
+    [found] = examine(Subject("default"))
+    assert (found.name, found.severity) == ("date-style", Severity.ERROR), "and nothing else, for each check would fail"
+    assert "DateStyle is German, DMY for the user" in found.found
+    sql("set local datestyle = 'ISO, DMY'")
+    assert "date-style" not in {finding.name for finding in examine(Subject("default"))}
 
 
 def test_row_security(find: Find, db: None) -> None:
