@@ -58,6 +58,7 @@ CHECKS = (
     Check("read-only server", platform.writable, needs_queue=False),
     Check("rights to the queue", platform.rights),
     Check("row-level security", platform.row_security),
+    Check("functions with the rights of their owner", platform.open_functions),
     Check("migrations", installation.migrations, needs_queue=False),
     Check("release of the queue", installation.release),
     Check("search path of the functions", installation.pins),

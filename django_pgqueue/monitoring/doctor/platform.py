@@ -64,6 +64,14 @@ ROW_SECURITY = Kind(
     "sql/roles.sql.",
 )
 
+OPEN_FUNCTIONS = Kind(
+    "open-functions",
+    Severity.ERROR,
+    "Every login that may use the schema can enqueue any task, and drop days of the history. A restore leaves it so "
+    "without the privileges (--no-privileges), or where the roles of sql/roles.sql are missing. Run that file again, "
+    "as the owner of the queue.",
+)
+
 # A catalog of Aurora DSQL.  Its version() may be that of the PostgreSQL from which it was made.
 DSQL = "select to_regclass('sys.iam_pg_role_mappings') is not null"
 
@@ -124,6 +132,15 @@ where q.oid = to_regclass('pgqueue_message') and c.relname like 'pgqueue\\_%%' a
        or c.relrowsecurity and c.relforcerowsecurity and not (o.rolsuper or o.rolbypassrls)
           and exists (select from pg_proc f where f.pronamespace = q.relnamespace
                       and f.proname like 'pgqueue\\_%%' and f.prosecdef))
+order by 1
+"""
+
+OPEN = """
+select p.oid::regprocedure::text
+from pg_proc p
+where p.pronamespace = (select c.relnamespace from pg_class c where c.oid = to_regclass('pgqueue_message'))
+  and p.proname like 'pgqueue\\_%%' and p.prosecdef
+  and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as a where a.grantee = 0)
 order by 1
 """
 
@@ -242,6 +259,16 @@ def row_security(patient: Subject) -> Iterator[Finding]:
             severity=Severity.WARNING if has_policies else None,
             user=user,
             tables=tables,
+        )
+
+
+def open_functions(patient: Subject) -> Iterator[Finding]:
+    if functions := [function for (function,) in patient.rows(OPEN)]:
+        yield OPEN_FUNCTIONS.found(
+            f"{len(functions)} functions run with the rights of their owner, and every login may call them, such as "
+            f"{functions[0]}.",
+            "psql -f sql/roles.sql",
+            functions=functions,
         )
 
 

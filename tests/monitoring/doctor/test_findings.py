@@ -1331,6 +1331,18 @@ def test_row_security_that_holds_for_the_owner_alone(find: Find, db: None) -> No
     assert find("row-security", platform.row_security) == []
 
 
+def test_functions_of_the_owner_that_everybody_may_call(find: Find, db: None) -> None:
+    """As after a restore without privileges."""
+    [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
+    assert find("open-functions", platform.open_functions) == [], "it runs with the rights of its caller"
+    sql(f"alter function {function} security definer")
+    found = find.only("open-functions", platform.open_functions)
+    assert (found.severity, found.command) == (Severity.ERROR, "psql -f sql/roles.sql")
+    assert found.values["functions"] == [function]
+    sql(f"revoke execute on function {function} from public")
+    assert find("open-functions", platform.open_functions) == []
+
+
 def test_a_role_that_may_enqueue_by_the_function_alone_is_not_limited_in_it(find: Find, db: None) -> None:
     sql("create role pgqueue_test_guest")
     [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
