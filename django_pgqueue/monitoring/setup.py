@@ -68,14 +68,16 @@ def server(title: str) -> SetupStep:
             )
         try:
             with connections[database].cursor() as cursor:
-                cursor.execute("select version(), current_setting('server_version')")
-                [version, number] = cursor.fetchone()
+                cursor.execute("select version(), current_setting('server_version'), current_setting('datestyle')")
+                [version, number, style] = cursor.fetchone()
         except DatabaseError as error:
             return SetupStep(
                 title, f"{database!r} cannot be reached: {error}", "Start the server, or correct DATABASES."
             )
         if (product := other_product(version)) is not None:
             return SetupStep(title, f"{database!r} is {product}", "The queue needs PostgreSQL itself.")
+        if not style.startswith("ISO"):
+            return SetupStep(title, f"DateStyle is {style} in {database!r}", "Set it to ISO: see manage.py qdoctor.")
         found.append(f"{database!r} is PostgreSQL {number}")
     return SetupStep(title, ", ".join(found))
 

@@ -68,6 +68,12 @@ def test_a_database_that_is_no_postgresql_is_named(database: str, words: str, mo
 SQLITE = "django.db.backends.sqlite3"
 
 
+def test_a_database_whose_times_django_cannot_read_is_named() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("set local datestyle = 'German'")
+    assert said()[1] == "missing Its database is PostgreSQL: DateStyle is German, DMY in 'default'"
+
+
 def test_a_module_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Any:
         message = "no module 'requets'\n\tIs it installed?"
