@@ -204,6 +204,8 @@ def _prepare_environment() -> None:
         )
         raise SparkQueueError(message)
     os.environ["JAVA_HOME"] = str(java_home())
+    if "SPARK_HOME" not in os.environ and (home := _without_archives()) is not None:
+        os.environ["SPARK_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # Separate executors (local-cluster) start in another folder: PYTHONPATH shows them the package of this process.
@@ -211,6 +213,34 @@ def _prepare_environment() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if package not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in [package, *paths] if path)
+
+
+def _without_archives() -> Path | None:
+    """Makes a SPARK_HOME that has the installed PySpark as a folder, not as an archive: from an archive, each process
+    of Python compiles Spark's modules anew, for half a second.  None: PySpark is no wheel, or there are no links here.
+    """
+    import py4j  # noqa: PLC0415
+    import pyspark  # noqa: PLC0415
+
+    package, archives = Path(pyspark.__file__).parent, Path("python", "lib")
+    if os.name != "posix" or not (package / "jars").is_dir():
+        return None
+    home = _temporary("pgqueue-spark-")
+    for entry in package.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    for archive in (package / archives).iterdir():
+        (home / archives / archive.name).mkdir(parents=True)
+        module = Path(py4j.__file__).parent if archive.name.startswith("py4j") else package
+        (home / archives / archive.name / module.name).symlink_to(module)
+    return home
+
+
+def _temporary(prefix: str) -> Path:
+    """Makes a folder that goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _on_path() -> str | None:
@@ -228,8 +258,7 @@ def _in_wheel() -> str | None:
 
 def _without_vectors(home: Path) -> Path:
     """Makes a JAVA_HOME whose java does not ask for the module that this Java lacks."""
-    shim = Path(tempfile.mkdtemp(prefix="pgqueue-java-"))
-    atexit.register(shutil.rmtree, shim, ignore_errors=True)
+    shim = _temporary("pgqueue-java-")
     java = shim / "bin" / "java"
     java.parent.mkdir()
     java.write_text(WITHOUT_VECTORS.format(java=home / "bin" / "java"))

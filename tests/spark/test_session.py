@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import py4j
+import pyspark
 import pytest
 from psycopg.conninfo import make_conninfo
 from pyspark.errors import PySparkException
@@ -102,6 +104,19 @@ assert not {"polars", "pyarrow.dataset"} & sys.modules.keys(), "each task would 
 from django_pgqueue.spark import rows, session, stream, tasks, writer
 from django_pgqueue.values import limits
 """
+
+
+def test_tasks_have_the_installed_pyspark_and_not_its_archive(spark: SparkSession) -> None:
+    """From an archive each process compiles Spark's modules anew, for half a second."""
+
+    def found(_: int) -> tuple[str, str]:
+        import py4j
+        import pyspark
+
+        return os.path.realpath(pyspark.__file__), os.path.realpath(py4j.__file__)
+
+    expected = (os.path.realpath(pyspark.__file__), os.path.realpath(py4j.__file__))
+    assert spark.sparkContext.parallelize([0], 1).map(found).collect() == [expected]
 
 
 def test_executors_need_no_django_and_load_little() -> None:
