@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 
-from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments, missing
+from django_pgqueue.spark.arguments import INTERRUPTED, INTERRUPTED_CODE, add_arguments, missing, utf8
 from django_pgqueue.spark.errors import SparkQueueError
 from django_pgqueue.spark.progress import Lines
 
@@ -22,7 +22,11 @@ LAKE = "PGQUEUE_LAKE"
 def lake(step: argparse.ArgumentParser) -> None:
     known = os.environ.get(LAKE)
     step.add_argument(
-        "--lake", default=known, required=not known, help=f"Folder of the lake, or its URL (or the variable {LAKE})."
+        "--lake",
+        default=known,
+        required=not known,
+        type=utf8,
+        help=f"Folder of the lake, or its URL (or the variable {LAKE}).",
     )
 
 

@@ -106,15 +106,23 @@ def report(step: argparse.ArgumentParser) -> None:
 
 
 def erase(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--where", required=True, metavar="SQL", help="A condition on the columns of the lake.")
+    step.add_argument(
+        "--where", required=True, type=utf8, metavar="SQL", help="A condition on the columns of the lake."
+    )
 
 
 def replay(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--where", required=True, metavar="SQL", help="A condition on the columns of the lake.")
+    step.add_argument(
+        "--where", required=True, type=utf8, metavar="SQL", help="A condition on the columns of the lake."
+    )
     days(step)
     step.add_argument("--dry-run", action="store_true", help="Count and print the messages, and enqueue nothing.")
     step.add_argument(
-        "--again", default="", metavar="WORD", help="Any word: replays messages again that were replayed before."
+        "--again",
+        default="",
+        type=utf8,
+        metavar="WORD",
+        help="Any word: replays messages again that were replayed before.",
     )
 
 
@@ -130,7 +138,7 @@ def whatif(step: argparse.ArgumentParser) -> None:
         help="Factor of the arrivals in a time (2: twice as many).",
     )
     step.add_argument("--channel-limit", type=positive, metavar="N", help="Messages of a channel run at a time.")
-    step.add_argument("--queue", action="append", default=[], help="Only this queue. Can be repeated.")
+    step.add_argument("--queue", action="append", default=[], type=utf8, help="Only this queue. Can be repeated.")
     step.add_argument(
         "--within",
         type=amount,
@@ -152,6 +160,15 @@ def days(step: argparse.ArgumentParser) -> None:
     step.add_argument("--until", type=day, metavar="DAY", help="The last day (UTC).")
 
 
+def utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        message = f"{text!r} is not text in UTF-8"
+        raise argparse.ArgumentTypeError(message) from None
+    return text
+
+
 def day(text: str) -> dt.date:
     try:
         return dt.date.fromisoformat(text)
@@ -168,7 +185,7 @@ def positive(text: str) -> int:
 
 
 def pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
+    name, separator, value = utf8(text).partition("=")
     if not separator or not name:
         message = f"{text!r} is not NAME=VALUE"
         raise argparse.ArgumentTypeError(message)

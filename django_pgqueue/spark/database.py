@@ -69,7 +69,8 @@ def without_quotes(conninfo: str) -> str:
 
 def unavailable(error: Exception) -> str:
     """Returns libpq's message, which names host, port and user, but never the password."""
-    happened = "broke off" if getattr(error, "sqlstate", None) else "cannot be reached"
+    state = getattr(error, "sqlstate", None)
+    happened = "cannot be reached" if not state else "broke off" if state.startswith(("08", "57")) else "refused"
     return f"PostgreSQL {happened}: {str(error).strip()}"
 
 

@@ -7,6 +7,7 @@ import re
 
 import pyarrow as pa
 import pytest
+from psycopg import OperationalError, errors
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.spark import database, fetch, staging
@@ -178,6 +179,18 @@ def test_a_provider_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_credentials_are_an_error_with_the_next_step(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidOption, match=re.escape(said)):
         database.reading(PipelineOptions.of(given))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (errors.ProgramLimitExceeded("content has 67108892 bytes"), "PostgreSQL refused: content has"),
+        (errors.AdminShutdown("terminating connection"), "PostgreSQL broke off: terminating"),
+        (OperationalError("connection refused"), "PostgreSQL cannot be reached: connection"),
+    ],
+)
+def test_an_error_of_postgresql_says_whether_it_was_reached(error: OperationalError, said: str) -> None:
+    assert database.unavailable(error).startswith(said)
 
 
 def test_declared_tasks_bring_their_options() -> None:

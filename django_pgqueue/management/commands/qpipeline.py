@@ -61,7 +61,11 @@ class Command(PrintingCommand):
 
 
 def common(step: argparse.ArgumentParser) -> None:
-    step.add_argument("--lake", help="Folder of the lake, or its URL (default: LAKE in the OPTIONS of the backend).")
+    step.add_argument(
+        "--lake",
+        type=arguments.utf8,
+        help="Folder of the lake, or its URL (default: LAKE in the OPTIONS of the backend).",
+    )
     step.add_argument(
         "--backend",
         default=DEFAULT_TASK_BACKEND_ALIAS,

@@ -148,6 +148,9 @@ def look_at_insights() -> str:
         (["follow", "--lake", "{lake}/empty", "--seconds", "0"], "'0' is not a number above 0"),
         (["report", "--lake", "{lake}/empty", "--target", "mail=soon"], "'soon' is not a number above 0"),
         (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "not a day such as"),
+        (["erase", "--lake", "{lake}/empty", "--where", "queue = '\udcff'"], "is not text in UTF-8"),
+        (["export", "--lake", "{lake}/\udcff"], "is not text in UTF-8"),
+        (["export", "--lake", "{lake}/new", "--option", "maskKeyVariable=\udcff"], "is not text in UTF-8"),
     ],
 )
 def test_a_mistake_is_a_command_error_and_nothing_is_written(
