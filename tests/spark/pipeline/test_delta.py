@@ -21,7 +21,7 @@ from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import REPORT_HOUR
 from django_pgqueue.spark.lake.upkeep import compact, erase
-from django_pgqueue.spark.pipeline import Scenario, export, replay, report, whatif
+from django_pgqueue.spark.pipeline import Scenario, adopt, export, replay, report, whatif
 from django_pgqueue.spark.pipeline.reporting import TABLES
 from django_pgqueue.spark.schema import ATTEMPTS, arrow
 from tests.spark.pipeline.conftest import ended
@@ -231,6 +231,28 @@ def test_a_column_of_a_later_release_comes_to_the_table(
     stored = StoredFilesReader(place=opened.place / "attempts", paths=paths, schema=arrow(ATTEMPTS))
     rows = [row for part in stored.partitions() for batch in stored.read(part) for row in batch.to_pylist()]
     assert [row[ALL[-1]] for row in sorted(rows, key=lambda row: row["id"])] == values, "as from an object store"
+
+
+def test_a_table_that_was_restored_without_its_position_is_refused_until_its_rows_are_back(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    session, lake = connect(), lake / "50% of"
+    table = str(lake / "attempts")
+    for _ in range(3):
+        add(session, lake)
+    every = ids(spark, lake)
+    DeltaTable(table).restore(DeltaTable(table).version() - 1)
+    ended(session)
+    with pytest.raises(LakeError, match=r"/attempts to an earlier version, .* Restore version 3, or"):
+        export(spark, lake, options=options)
+    DeltaTable(table).restore(3)
+    assert export(spark, lake, options=options).rows == 1
+    assert ids(spark, lake)[:3] == every
+
+    DeltaTable(table).restore(2)
+    assert adopt(spark, lake, options=options).same == 2
+    assert export(spark, lake, options=options).rows == 2
+    assert ids(spark, lake) == [row.id for row in session.rows("select id from pgqueue_attempt order by id")]
 
 
 def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark: SparkSession, lake: Path) -> None:
