@@ -370,10 +370,13 @@ class WorkerProcess:
 
     def _end(self) -> None:
         """Ends the business with the database."""
-        self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
-        self._collect()
-        self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
-        self.held.abandon()
+        try:
+            self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
+            self._collect()
+            self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
+        finally:
+            unstarted = {message.id for message in self.claimer.give_back.unstarted}
+            self.held.abandon(unstarted=unstarted, unrecorded={end.message.id for end in self.recorder.unrecorded})
         self.parts.do("dependencies", self.upkeep.settle)
         self.claimer.availability.leave()
         self.parts.do("presence", lambda: self.registration.leave(self.session.statements))

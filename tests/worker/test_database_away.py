@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from typing import TYPE_CHECKING
@@ -50,6 +51,7 @@ def test_no_message_is_lost_when_connections_break_repeatedly(start: Start, diar
 
     disturber = threading.Thread(target=disturb)
     wait_until(diary.words, "the workers work")
+    worker.says("started worker=", times=2)  # one that loses its connection before that starts again
     disturber.start()
     try:
         while broken < 20:
@@ -167,3 +169,4 @@ def test_a_worker_stops_while_the_database_is_away(start: Start, diary: Diary, d
     assert worker.ends() == 1
     assert diary.words() == ["x"]
     assert f"succeeded id={held.id}" in worker.output
+    assert re.search(f"abandoned id={held.id} .*: its end could not be recorded", worker.output)

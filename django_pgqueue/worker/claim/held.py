@@ -120,17 +120,22 @@ class Held:
             asked |= functions.message_cancellations(self.session.statements, ids, worker=worker)
         return asked
 
-    def abandon(self) -> None:
-        """Ends the locks of what did not end within grace, so that others take it over at once."""
-        for held in self:
-            message = held.message
+    def abandon(self, *, unstarted: set[int], unrecorded: set[int]) -> None:
+        """Ends the locks of what is left, so that others take it over at once.  ``unstarted``, ``unrecorded``: ids of
+        messages that could not be given back, or whose end could not be recorded.
+        """
+        messages = [held.message for held in self]
+        for message in messages:
+            if message.id in unstarted:
+                continue
+            why = "it did not end within the grace period"
+            if message.id in unrecorded:
+                why = "its end could not be recorded"
+            logger.error("abandoned id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, why)
+        for message in messages:
             # Not released: the attempt has begun, so it counts as lost when another worker takes the message over.
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
                 functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
-            logger.error(
-                "abandoned id=%s task=%s attempt=%s: it did not end within the grace period",
-                message.id, message.task, message.attempt,
-            )  # fmt: skip
 
 
 class Heartbeats:

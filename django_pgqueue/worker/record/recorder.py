@@ -74,6 +74,10 @@ class Recorder:
         """Returns how many ends are not written yet."""
         return len(self.unwritten) + len(self.blocked)
 
+    @property
+    def unrecorded(self) -> list[EndedAttempt]:
+        return [*self.unwritten, *self.blocked]
+
     def add(self, ends: Sequence[EndedAttempt], *, now: float) -> None:
         if not self.unwritten:
             self._first_ended = now
