@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.lake.data_files import Counted
 
+pytestmark = pytest.mark.django_db
+
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
