@@ -18,7 +18,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django_pgqueue import conf, functions, traces
 from django_pgqueue.backend import lookup, schedules
 from django_pgqueue.compat import task_backends
-from django_pgqueue.conf import Options
+from django_pgqueue.conf import TASKS_SETTING, Options
 from django_pgqueue.distribution import install_command
 from django_pgqueue.tasks import registry, sensitive
 from django_pgqueue.values import arguments, limits, versions
@@ -49,7 +49,15 @@ def check_backends(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     """Checks every alias in TASKS without making backends of other packages."""
     found: list[checks.CheckMessage] = []
     for alias, params in task_backends.settings.items():
-        if lookup.is_pgqueue_backend(params.get("BACKEND")):
+        if not isinstance(params, Mapping):
+            found.append(
+                checks.Error(
+                    f"TASKS[{alias!r}] is of the type {type(params).__name__}.",
+                    hint=f"It must be a dictionary: {TASKS_SETTING}",
+                    id="pgqueue.E002",
+                )
+            )
+        elif lookup.is_pgqueue_backend(params.get("BACKEND")):
             found += _check_keys(alias, params)
             found += _check_queues(alias, params.get("QUEUES", ()))
             found += _check_options(alias, params.get("OPTIONS", {}))
@@ -67,7 +75,7 @@ def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
             "The settings have no TASKS"
             + (f", but {alike[0]}, which Django does not read" if alike else "")
             + ": each enqueue runs its task at once, and nothing comes into the queue.",
-            hint='TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}',
+            hint=TASKS_SETTING,
             id="pgqueue.W007",
         )
     ]

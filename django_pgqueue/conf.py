@@ -19,6 +19,9 @@ APP_LABEL = "django_pgqueue"
 FORMER_LABEL = "pgqueue"
 """Label of the app before its first release, and label of a stranger's package."""
 
+TASKS_SETTING = 'TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}'
+"""What errors about the settings say to write."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ def pgqueue_backends() -> dict[str, PgQueueBackend]:
     return {
         alias: cast("PgQueueBackend", task_backends[alias])
         for alias, params in task_backends.settings.items()
-        if is_pgqueue_backend(params.get("BACKEND"))
+        if isinstance(params, Mapping) and is_pgqueue_backend(params.get("BACKEND"))
     }
 
 

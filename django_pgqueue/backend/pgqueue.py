@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import math
 from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
+from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.db import connections
+from django.utils import timezone
 
 from django_pgqueue import functions, traces
 from django_pgqueue.backend import signals
@@ -165,14 +166,17 @@ class PgQueueBackend(BaseTaskBackend):
 
 
 def _validate_types(task: AnyTask) -> None:
-    """Raises InvalidTask for values on which Django's own validation would raise TypeError or ValueError."""
+    """Raises InvalidTask, with the value, where Django's own validation lacks it or would raise another error."""
     # The annotations of a Task give its types, but a caller may pass other ones.
     priority, run_after, queue_name = cast("tuple[Any, Any, Any]", (task.priority, task.run_after, task.queue_name))
-    if not isinstance(priority, (int, float)) or (isinstance(priority, float) and math.isnan(priority)):
+    if not (isinstance(priority, (int, float)) and -100 <= priority <= 100 and priority == int(priority)):
         message = f"priority must be a whole number between -100 and 100, not {priority!r}."
         raise InvalidTask(message)
     if run_after is not None and not isinstance(run_after, dt.datetime):
         message = f"run_after must be a datetime, or a timedelta in using(), not {run_after!r}."
+        raise InvalidTask(message)
+    if run_after is not None and settings.USE_TZ and timezone.is_naive(run_after):
+        message = f"run_after must be an aware datetime, as timezone.now() is, or a timedelta, not {run_after!r}."
         raise InvalidTask(message)
     names.name_of("queue", queue_name, InvalidTask)
 

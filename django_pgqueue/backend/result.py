@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import MISSING, fields
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.compat import TaskResult
+from django_pgqueue.compat import TaskError, TaskResult
 from django_pgqueue.tasks import habits
 
 if TYPE_CHECKING:
@@ -23,6 +25,23 @@ class PgQueueTaskResult(Base):
 
         def __getattr__(self, name: str) -> Any:
             raise habits.missing(self, name, habits.of_result(name))
+
+
+class PgQueueTaskError(TaskError):
+    """Error of django.tasks, which itself cannot import a class in another one, such as ``Order.DoesNotExist``."""
+
+    __slots__ = ()
+
+    @property
+    def exception_class(self) -> type[BaseException]:
+        try:
+            return TaskError.exception_class.fget(self)  # type: ignore[attr-defined,no-any-return]
+        except ImportError:
+            with suppress(ImportError, AttributeError, ValueError):
+                found = resolve_name(self.exception_class_path)
+                if isinstance(found, type) and issubclass(found, BaseException):
+                    return found
+            raise
 
 
 def of_values(**values: Any) -> PgQueueTaskResult:

@@ -9,7 +9,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.backend.lazy_result import later
-from django_pgqueue.backend.result import PgQueueTaskResult, of_values
+from django_pgqueue.backend.result import PgQueueTaskError, PgQueueTaskResult, of_values
 from django_pgqueue.compat import (
     AnyTaskResult,
     TaskError,
@@ -227,7 +227,9 @@ def _replaced(task: Any, changes: dict[str, Any]) -> Any:
 
 def _errors(attempts: Sequence[Attempt]) -> list[TaskError]:
     return [
-        TaskError(exception_class_path=attempt.error_class, traceback=attempt.traceback or attempt.error_message or "")
+        PgQueueTaskError(
+            exception_class_path=attempt.error_class, traceback=attempt.traceback or attempt.error_message or ""
+        )
         for attempt in attempts
         if attempt.error_class is not None
     ]

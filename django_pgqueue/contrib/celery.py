@@ -63,6 +63,26 @@ INSTEAD = {
 }
 """What to write for a name that only code for Celery has, or that ``@task`` has and Celery calls otherwise."""
 
+BATCH = "Write a batch(…) or using(after=[…], after_results=True)"
+OF_CELERY = {
+    "AsyncResult": "Write the_task.get_result(id)",
+    "Celery": "Workers are those of manage.py qworker, and the settings are TASKS",
+    "Task": "Write a function, with @shared_task(bind=True)",
+    "chain": BATCH,
+    "chord": BATCH,
+    "group": BATCH,
+    "signature": BATCH,
+}
+"""What to write for a name that code imports from Celery beside ``shared_task``."""
+
+
+def __getattr__(name: str) -> NoReturn:
+    message = f"{__name__} has no {name!r}, only shared_task."
+    if name in OF_CELERY:  # an AttributeError would lose its text in "from … import …"
+        message = f"{message} {OF_CELERY[name]}: the page 'From Celery' has more."
+        raise ImportError(message, name=name)
+    raise AttributeError(message, name=name)
+
 
 @overload
 def shared_task(function: Callable[..., Any], /) -> CeleryTask: ...
@@ -297,7 +317,10 @@ def _translated(function: Callable[..., Any], options: dict[str, Any]) -> dict[s
 def _retries(path: str, left: dict[str, Any]) -> dict[str, Any]:
     max_retries = left.pop("max_retries", MAX_RETRIES)
     if type(max_retries) is not int or max_retries < 0:
-        message = f"shared_task({path}): max_retries={max_retries!r} is not a number: each task has a limit here."
+        message = (
+            f"shared_task({path}): max_retries={max_retries!r} is not a whole number from 0 on: each task has a limit "
+            "here."
+        )
         raise TypeError(message)
     return {
         "max_attempts": max_retries + 1,

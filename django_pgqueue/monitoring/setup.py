@@ -10,14 +10,13 @@ from django.db import DatabaseError, connections
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, pgqueue_backends
+from django_pgqueue.conf import TASKS_SETTING
 from django_pgqueue.monitoring.overview.workers import workers
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.products import other_product
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-TASKS_SETTING = 'TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}'
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Protocol
 
 from django.utils.module_loading import import_string
 
-from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, GenericTask, InvalidTask, Task, task_backends
+from django_pgqueue.compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    GenericTask,
+    InvalidTask,
+    InvalidTaskBackend,
+    Task,
+    task_backends,
+)
 from django_pgqueue.tasks import after as dependencies, habits, retry, validation
 
 if TYPE_CHECKING:
@@ -198,6 +205,8 @@ class PgQueueTask(GenericTask[P, R]):
             changes |= {"run_in": run_after, "run_after": None}
         elif run_after is not None:
             changes |= {"run_in": None}
+        if backend is not None:
+            _require_backend(backend)
         return replace(self, **changes)
 
     def enqueue_in(self, context: Parent, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -288,15 +297,26 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
         kind = _class_for(backend)
         known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
         _validate_names("@task", known, options)
-        return kind(func=func, backend=backend, **DEFAULTS | options)
+        declared = kind(func=func, backend=backend, **DEFAULTS | options)
+        validation.validate_declared(declared)
+        return declared
 
     return declare if function is None else declare(function)
 
 
 def _class_for(backend: str) -> Any:
     """Returns the task class of a backend, and PgQueueTask for Django's own backends, on which tests may run."""
+    _require_backend(backend)
     wanted = task_backends[backend].task_class
     return PgQueueTask if wanted is Task else wanted
+
+
+def _require_backend(alias: str) -> None:
+    """Raises InvalidTaskBackend.  Django's own words, "The connection 'x' doesn't exist", sound like a database's."""
+    if alias not in task_backends.settings:
+        known = ", ".join(map(repr, task_backends.settings)) or "none"
+        message = f"TASKS has no backend {alias!r} (it has: {known}). Add it there, or name another as backend=."
+        raise InvalidTaskBackend(message)
 
 
 def _validate_names(what: str, known: Collection[str], options: Iterable[str]) -> None:

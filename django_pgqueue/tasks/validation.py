@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,24 @@ from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
+
+BACKOFF = (
+    "backoff must be a callable (exception, task_result) -> seconds, a timedelta or None, not {!r}. For fixed waits: "
+    "backoff=lambda exception, result: 30."
+)
+
+
+def validate_declared(task: AnyTask) -> None:
+    """Validates once, when a task is declared, what costs too much for each enqueue."""
+    backoff = getattr(task, "backoff", None)
+    if backoff is None:
+        return
+    try:
+        inspect.signature(backoff).bind(None, None)
+    except TypeError as error:
+        raise InvalidTask(BACKOFF.format(backoff)) from error
+    except ValueError:  # a function in C may have no signature that Python can read
+        return
 
 
 def validate(task: AnyTask) -> None:
@@ -48,11 +67,7 @@ def _validate_retries(task: AnyTask) -> None:
         )
         raise InvalidTask(message)
     if backoff is not None and not callable(backoff):
-        message = (
-            f"backoff must be a callable (exception, task_result) -> seconds, a timedelta or None, not {backoff!r}. "
-            "For fixed waits: backoff=lambda exception, result: 30."
-        )
-        raise InvalidTask(message)
+        raise InvalidTask(BACKOFF.format(backoff))
     _validate_exceptions(task)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
+from django.utils.asyncio import async_unsafe
 
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, Task
 from django_pgqueue.exceptions import PgQueueError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 20
 
 
+@async_unsafe("assert_enqueued() runs queries, which async code cannot: await aassert_enqueued().")
 def assert_enqueued(
     task: AnyTask,
     *,
@@ -54,6 +56,7 @@ def assert_enqueued(
     return [wanted.backend.get_result(str(message.pk)) for message in found]
 
 
+@async_unsafe("assert_not_enqueued() runs queries, which async code cannot: await aassert_not_enqueued().")
 def assert_not_enqueued(
     task: AnyTask | None = None,
     *,

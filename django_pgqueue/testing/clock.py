@@ -53,6 +53,9 @@ class Clock:
 
     def advance(self, by: dt.timedelta) -> None:
         """Moves the clock on."""
+        if not hasattr(self, "at"):
+            message = "The clock does not stand still yet. Write: with clock() as now: now.advance(…)."
+            raise PgQueueError(message)
         self.move_to(self.at + by)
 
     async def amove_to(self, at: dt.datetime) -> None:

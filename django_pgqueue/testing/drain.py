@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections
+from django.utils.asyncio import async_unsafe
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue import functions
@@ -35,6 +36,7 @@ class MovableClock(Protocol):
     def move_to(self, at: dt.datetime) -> None: ...
 
 
+@async_unsafe("drain() runs queries, which async code cannot: await adrain().")
 def drain(
     queues: Sequence[str] | None = None,
     *,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -298,6 +299,12 @@ class TestStatus:
 
 
 class TestErrors:
+    def test_a_class_in_another_one_is_found(self) -> None:
+        [error] = drained(
+            tasks.give, f"__import__({Group.__module__!r}, fromlist=['models']).Group.objects.get()"
+        ).errors
+        assert error.exception_class is Group.DoesNotExist
+
     def test_the_class_and_the_traceback_are_kept(self) -> None:
         [error] = drained(tasks.fail, "it is raining").errors
         assert isinstance(error, TaskError)
@@ -348,7 +355,8 @@ class TestReturnValue:
         assert result.status is TaskResultStatus.FAILED
         assert result.errors[0].exception_class is error
         assert "Unsupported " in result.errors[0].traceback
-        assert "the task's return value" in result.errors[0].traceback
+        last_line = result.errors[0].traceback.rstrip().splitlines()[-1]
+        assert "the task's return value" in last_line, "the text of the error names what cannot be stored"
 
     @pytest.mark.parametrize(
         "expression",

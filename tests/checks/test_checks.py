@@ -279,6 +279,15 @@ def test_a_database_that_is_not_postgresql_is_an_error(tmp_path: Path) -> None:
     assert "point DATABASE in OPTIONS at a PostgreSQL database" in said
 
 
+def test_a_backend_that_stands_in_tasks_without_an_alias_is_an_error(settings: Settings) -> None:
+    settings.TASKS = {"BACKEND": OURS}
+    assert pgqueue_backends() == {}
+    [error] = check_backends(None)
+    assert (error.id, error.msg) == ("pgqueue.E002", "TASKS['BACKEND'] is of the type str.")
+    assert error.hint is not None
+    assert 'It must be a dictionary: TASKS = {"default": {"BACKEND": ' in error.hint
+
+
 def test_an_app_missing_in_installed_apps_is_an_error(tmp_path: Path) -> None:
     said = check_of_a_project(tmp_path, apps=[], engine="postgresql")
     assert "(pgqueue.E006) TASKS['default'] is a PgQueueBackend, but 'django_pgqueue' is not in INSTALLED_APPS." in said

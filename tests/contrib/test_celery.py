@@ -181,6 +181,19 @@ def test_a_call_that_cannot_mean_the_same_is_refused(call: dict[str, Any], words
         note.apply_async(**call)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("chord", r"has no 'chord', only shared_task\. Write a batch"),
+        ("Celery", "manage.py qworker"),
+        ("cord", "'cord'"),
+    ],
+)
+def test_an_import_of_what_celery_has_besides_names_the_way_here(name: str, words: str) -> None:
+    with pytest.raises(ImportError, match=words):
+        exec(f"from django_pgqueue.contrib.celery import {name}")  # noqa: S102
+
+
 def test_what_celery_has_besides_names_the_way_here() -> None:
     with pytest.raises(AttributeError, match=r"using\(after="):
         _ = note.s  # type: ignore[attr-defined]

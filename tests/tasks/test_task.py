@@ -68,6 +68,7 @@ class TestDecorator:
             ({"backend": "unknown"}, InvalidTaskBackend, "unknown"),
             ({"max_lost": 0}, InvalidTask, "max_lost must be a whole number"),
             ({"run_in": 30}, InvalidTask, "run_in must be a timedelta"),
+            ({"backoff": lambda _attempt: 1}, InvalidTask, "backoff must be a callable .*exception, task_result"),
         ],
         ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
     )
@@ -139,7 +140,7 @@ class TestUsing:
             tasks.do_nothing.using(**wrong)
 
     def test_a_backend_that_is_not_in_tasks_is_an_error(self) -> None:
-        with pytest.raises(InvalidTaskBackend, match="doesn't exist"):
+        with pytest.raises(InvalidTaskBackend, match="TASKS has no backend 'unknown'"):
             tasks.do_nothing.using(backend="unknown")
 
     def test_using_may_choose_another_of_our_backends(self, settings: Settings) -> None:
@@ -158,7 +159,7 @@ class TestValidation:
         ("changes", "words"),
         [
             *(
-                ({"priority": wrong}, "priority must be a whole number between -100 and 100")
+                ({"priority": wrong}, "priority must be a whole number between -100 and 100, not ")
                 for wrong in (-101, 101, 3.1, "5", "high", float("nan"), float("inf"), 10**400, [], object(), 1j)
             ),
             *(

@@ -16,7 +16,7 @@ from django_pgqueue import functions
 from django_pgqueue.compat import AnyTaskResult, TaskResultStatus, task_finished
 from django_pgqueue.exceptions import PgQueueError, UnknownTask
 from django_pgqueue.models import Attempt, Message
-from django_pgqueue.testing import adrain, assert_enqueued, clock, drain, inline
+from django_pgqueue.testing import adrain, assert_enqueued, assert_not_enqueued, clock, drain, inline
 from tests.support import tasks
 
 if TYPE_CHECKING:
@@ -291,6 +291,15 @@ class InTestCase(TestCase):
         assert len(await adrain()) == 2
         await result.arefresh()
         assert result.return_value == (await Group.objects.aget(name="tea")).pk
+
+    def test_a_clock_that_was_not_entered_is_not_moved(self) -> None:
+        with pytest.raises(PgQueueError, match="with clock"):
+            clock().advance(HOUR)
+
+    async def test_the_call_without_await_names_the_one_with_it(self) -> None:
+        for call in (drain, assert_not_enqueued):
+            with pytest.raises(SynchronousOnlyOperation, match=rf"await a{call.__name__}\(\)"):
+                call()
 
     async def test_async_clock(self) -> None:
         await adrain()

@@ -224,7 +224,7 @@ def test_missing_migrations_are_an_error(start: Start, empty_database: str) -> N
     worker = start(ready=False, PGQUEUE_TEST_DATABASE=empty_database)
     assert worker.ends() == 1
     assert worker.output.startswith("CommandError: ")
-    assert "run manage.py migrate" in worker.output
+    assert "Run manage.py migrate django_pgqueue --database default" in worker.output
     assert "HINT" not in worker.output  # PostgreSQL's would lead astray
     assert "Traceback" not in worker.output
 

@@ -21,6 +21,7 @@ from django.utils.log import AdminEmailHandler
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import pgqueue_backends
 from django_pgqueue.compat import TASKS_LOGGER
+from django_pgqueue.conf import TASKS_SETTING
 from django_pgqueue.consumer.connection import connect
 from django_pgqueue.consumer.forks import can_fork, guarded
 from django_pgqueue.distribution import install_command
@@ -129,7 +130,7 @@ class Command(PrintingCommand):
             refuse_what_needs_forks(options)
         reload = self._reload(options)
         log_to_terminal(options)
-        if options["verbosity"] > 0:
+        if options["verbosity"] > 0 and (not reload or is_started_by_reloader()):
             self._doubt_queues(settings)
         try:
             registry.autodiscover()
@@ -138,10 +139,6 @@ class Command(PrintingCommand):
                 self._explain(settings, options["dry_run"])
                 return
             code = run_reloaded(settings) if reload else run(settings)
-        except psycopg.errors.UndefinedFunction as error:
-            missing = error.diag.message_primary
-            message = f"The queue's functions are missing in the database: run manage.py migrate. ({missing})"
-            raise CommandError(message) from error
         except psycopg.OperationalError as error:
             message = f"The database cannot be reached: {error}"
             raise CommandError(message) from error
@@ -220,10 +217,7 @@ class Command(PrintingCommand):
         if alias in backends:
             return alias
         wanted = "has no backend" if alias is None else f"has no backend {alias!r}"
-        message = (
-            f"TASKS {wanted} of django_pgqueue (it has: {', '.join(backends) or 'none'}). "
-            'Set TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend"}}.'
-        )
+        message = f"TASKS {wanted} of django_pgqueue (it has: {', '.join(backends) or 'none'}). Set {TASKS_SETTING}."
         raise CommandError(message)
 
 
@@ -231,7 +225,7 @@ def look_for_the_queue(settings: WorkerSettings) -> None:
     # A problem of the tasks or the database at the start is reported once, here, and not by every process again.
     database = pgqueue_backends()[settings.backend].settings.database
     with connect(database, pooled=not settings.listen) as connection:
-        with connection.transaction():  # some poolers forbid them
+        with functions.explained(database), connection.transaction():  # some poolers forbid them
             functions.now(connection)
         functions.require_queue(connection, database)
 

@@ -128,12 +128,21 @@ def _filling(whole: Overview) -> Iterator[Alert]:
 
 def _quarantined(whole: Overview) -> Iterator[Alert]:
     for one in whole.quarantined:
-        words = ngettext(
-            "{count} job of {task} is quarantined: its workers died while it ran, {times} times. A worker runs it "
-            "alone.",
-            "{count} jobs of {task} are quarantined: their workers died while they ran, up to {times} times. A worker "
-            "runs each of them alone.",
-            one.jobs,
+        words = (
+            ngettext(
+                "{count} job of {task} is quarantined: its worker died while it ran. A worker runs it alone.",
+                "{count} jobs of {task} are quarantined: their worker died while they ran. A worker runs each of them "
+                "alone.",
+                one.jobs,
+            )
+            if one.lost == 1
+            else ngettext(
+                "{count} job of {task} is quarantined: its workers died while it ran, {times} times. A worker runs it "
+                "alone.",
+                "{count} jobs of {task} are quarantined: their workers died while they ran, up to {times} times. A "
+                "worker runs each of them alone.",
+                one.jobs,
+            )
         )
         text = words.format(count=number(one.jobs), task=named([one.task]), times=number(one.lost))
         yield Alert(kind="quarantined", text=text, page="message", filters={"task": one.task})

@@ -452,6 +452,10 @@ class Execution:
 def _normal(value: Any) -> Any:
     try:
         return content.normalize(value, "the task's return value")
-    except InvalidContent:
-        normalize_json(value)  # what Django refuses is recorded as Django's own error
+    except InvalidContent as error:
+        try:
+            normalize_json(value)
+        except (TypeError, ValueError) as refused:  # recorded as Django's own error, with a text that names the value
+            refused.args = (str(error),)
+            raise
         raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from django.db import InterfaceError, InternalError, OperationalError
 
 from django_pgqueue.backend.lazy_result import is_known
+from django_pgqueue.backend.result import PgQueueTaskError
 from django_pgqueue.compat import TaskError, TaskResultStatus
 from django_pgqueue.durable import Suspension
 from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, TaskExpired, UnknownTask
@@ -62,7 +63,8 @@ def outcome_of(execution: Execution, exception: BaseException) -> Outcome:
         cancelled = was_cancelled(exception, execution.message, execution.reports)
         return Cancelled(error) if cancelled else Failed(error)
     _add_error(
-        execution, TaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message)
+        execution,
+        PgQueueTaskError(exception_class_path=error.error_class or "", traceback=error.traceback or error.message),
     )
     if _went_down_with_its_connection(execution, exception):
         outcome: Outcome = RolledBack(error)

@@ -38,6 +38,22 @@ def test_queues_without_a_worker_are_one_line() -> None:
     assert texts() == ["38 queues have no worker, q07, q00, q01 and 35 more: 39 messages are ready."]
 
 
+@pytest.mark.parametrize(
+    ("jobs", "lost", "words"),
+    [
+        (1, 1, "1 job of t is quarantined: its worker died while it ran. A worker runs it alone."),
+        (2, 1, "2 jobs of t are quarantined: their worker died while they ran. A worker runs each of them alone."),
+        (1, 3, "1 job of t is quarantined: its workers died while it ran, 3 times. A worker runs it alone."),
+    ],
+)
+def test_one_loss_is_no_number_of_times(jobs: int, lost: int, words: str) -> None:
+    sign_in()
+    for _ in range(jobs):
+        send(task="t")
+    sql(f"update pgqueue_message set alone_at = pgqueue_now(), lost = {lost}")
+    assert texts() == [words]
+
+
 def test_workers_that_are_silent_are_one_line(noon: Clock) -> None:
     for name in ("a", "b"):
         sign_in(name)
