@@ -162,7 +162,7 @@ class TestCommand:
         asked, no_worker, goes_on = qedit("--cancel", "--yes")[1:]
         number = int(asked.split()[1].rstrip(":"))
         assert edit_state(number).asked_by == "user 54321 (qedit)"
-        assert no_worker == "No worker runs: start manage.py qworker"
+        assert no_worker == "No worker runs: start manage.py qworker. Ctrl-C ends this wait, not the edit."
         assert goes_on == f"Edit {number} goes on. --stop {number} stops it."
 
 

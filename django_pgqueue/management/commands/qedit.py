@@ -104,7 +104,7 @@ class Command(PrintingCommand):
         )
         there = workers(functions.now(connections[database]), using=database)
         if not there.busy + there.idle:
-            self.stdout.write(NO_WORKER)
+            self.stdout.write(NO_WORKER if options["no_wait"] else f"{NO_WORKER}. Ctrl-C ends this wait, not the edit.")
         if not options["no_wait"]:
             self._wait(edit, database)
 
