@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, astuple, fields
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,11 @@ class PgQueueTaskError(TaskError):
     """Error of django.tasks, which itself cannot import a class in another one, such as ``Order.DoesNotExist``."""
 
     __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return astuple(self) == astuple(other) if isinstance(other, TaskError) else NotImplemented
+
+    __hash__ = TaskError.__hash__
 
     @property
     def exception_class(self) -> type[BaseException]:

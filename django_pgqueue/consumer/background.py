@@ -67,6 +67,8 @@ class Background:
         )
         self.problems: dict[str, str] = {}
         """The errors of duties that do not work, by the name of the duty."""
+        self.busy_since = float("inf")
+        """When the duty began that is being done."""
         self._again: dict[str, tuple[float, float]] = {}
         self._used = 0.0
         self._stopping = threading.Event()
@@ -106,6 +108,7 @@ class Background:
         self._close()
 
     def _attempt(self, duty: Duty) -> None:
+        self.busy_since = time.monotonic()
         try:
             duty.do(self._connected)
         except Exception as error:  # noqa: BLE001
@@ -115,6 +118,8 @@ class Background:
         else:
             self._again.pop(duty.name, None)
             self.problems.pop(duty.name, None)
+        finally:
+            self.busy_since = float("inf")
 
     def _failed(self, duty: Duty, error: Exception, shown: Exception | None = None) -> None:
         _, seconds = self._again.get(duty.name, (0.0, MIN_AGAIN_SECONDS))

@@ -20,6 +20,7 @@ from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.tasks import habits, parameters, retry
 from django_pgqueue.tasks.task import PgQueueTask
+from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -285,15 +286,15 @@ def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTa
 
 def _with_a_context(function: Callable[..., Any]) -> inspect.Signature:
     """Returns the signature with the name that django.tasks wants the first parameter to have."""
-    signature = inspect.signature(function)
-    if not signature.parameters:
+    found = signature(function)
+    if not found.parameters:
         message = f"shared_task(bind=True): {function.__qualname__} has no parameters, and the first one is self."
         raise TypeError(message)
-    first, *others = signature.parameters.values()
+    first, *others = found.parameters.values()
     if any(other.name == "context" for other in others):  # as an argument of its own
         first = first.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
         others = [inspect.Parameter(name, kind) for name, kind in REST]
-    return signature.replace(parameters=[first.replace(name="context"), *others])
+    return found.replace(parameters=[first.replace(name="context"), *others])
 
 
 def _translated(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:

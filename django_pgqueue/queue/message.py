@@ -142,7 +142,8 @@ class ReceivedMessage:
     def heartbeat(self, *, lock_seconds: float = 60) -> None:
         """Renews the lock for ``lock_seconds`` from now, while the work goes on."""
         lock_ms = checked_lock_ms(lock_seconds)
-        held = functions.message_heartbeat(self._connection, [self.received], worker=self.worker, lock_ms=lock_ms)
+        with functions.explained(self.database):
+            held = functions.message_heartbeat(self._connection, [self.received], worker=self.worker, lock_ms=lock_ms)
         self._ours(bool(held))
 
     def is_sensitive(self) -> bool:
@@ -161,11 +162,13 @@ class ReceivedMessage:
     def _ending(self) -> Iterator[None]:
         """Lets a listener have the next message when this one has ended, and that is committed."""
         if self.listener is None:
-            yield
+            with functions.explained(self.database):
+                yield
             return
         self.listener.ending(self.received)
         try:
-            yield
+            with functions.explained(self.database):
+                yield
         except AttemptLost:
             self.listener.ended(self.received)
             raise

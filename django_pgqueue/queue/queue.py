@@ -82,7 +82,7 @@ class Queue:
         """
         when = times.when(run_after=run_after, dequeue_at=dequeue_at)
         alias = self.alias
-        with functions.explained(alias), self._sending(alias) as sending:
+        with self._sending(alias) as sending:
             own_headers = sending.added_to(headers)
             message = NewMessage(
                 content=self._encode(content, "content"),
@@ -93,7 +93,8 @@ class Queue:
                 headers=None if own_headers is None else self._encode(own_headers, "headers"),
                 max_attempts=checked_max_attempts(max_attempts),
             )
-            created = functions.enqueue(connections[alias], message)
+            with functions.explained(alias):
+                created = functions.enqueue(connections[alias], message)
             sending.sent(created.id)
         return created.id
 
@@ -104,7 +105,7 @@ class Queue:
         checked_priority(priority)
         checked_channel(channel)
         alias = self.alias
-        with functions.explained(alias), self._sending(alias) as sending:
+        with self._sending(alias) as sending:
             headers = sending.added_to(None)
             like = NewMessage(
                 content="null",
@@ -116,7 +117,8 @@ class Queue:
             # One by one, so that the size limit is that of each message.
             texts = [self._encode(item, f"contents[{n}]") for n, item in enumerate(contents)]
             connection = connections[alias]
-            with transaction.atomic(using=alias) if channel is not None else nullcontext():
+            whole = transaction.atomic(using=alias) if channel is not None else nullcontext()
+            with functions.explained(alias), whole:
                 ids = functions.enqueue_alike(connection, texts, like)
                 if None in ids:
                     raise functions.refusal(connection, channel, f"contents[{ids.index(None)}]")

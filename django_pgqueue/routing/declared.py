@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +14,7 @@ from django_pgqueue.routing.exchange import binding_of, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
 from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
 from django_pgqueue.values.names import name_of
+from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ def check_arguments(task: AnyTask) -> None:
     """Raises InvalidTask if the function of a task cannot be called with content and routing key."""
     given = ["content", "order.created"]
     try:
-        inspect.signature(task.func).bind(*([None] if task.takes_context else []), *given)
+        signature(task.func).bind(*([None] if task.takes_context else []), *given)
     except TypeError as error:
         message = (
             f"{task.module_path} is subscribed, and gets two arguments, the content and the routing key: {error}. "

@@ -17,7 +17,7 @@ from django_pgqueue.compat import (
     task_backends,
 )
 from django_pgqueue.exceptions import PgQueueError, seconds
-from django_pgqueue.functions import messages_ended, messages_left, running
+from django_pgqueue.functions import explained, messages_ended, messages_left, running
 from django_pgqueue.tasks import habits
 from django_pgqueue.values.redaction import quote
 
@@ -154,8 +154,10 @@ class Batch:
         What is neither in the queue nor in the history has not ended either: it was never committed.
         """
         connection, known = connections[self.database], ids(results)
-        left = messages_left(connection, known)
-        if not left and (unknown := set(known) - messages_ended(connection, known)):
+        with explained(self.database):
+            left = messages_left(connection, known)
+            unknown = set() if left else set(known) - messages_ended(connection, known)
+        if unknown:
             message = (
                 f"This batch has {len(known)} jobs, and the database knows nothing of {len(unknown)}: the transaction "
                 "that enqueued them was rolled back. (Or they were deleted, or they ended more than HISTORY_DAYS ago.)"

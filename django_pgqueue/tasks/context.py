@@ -11,7 +11,7 @@ from django.db import connections
 
 from django_pgqueue.compat import TaskContext
 from django_pgqueue.exceptions import PgQueueError, TaskCancelled, seconds
-from django_pgqueue.functions import after_outcomes
+from django_pgqueue.functions import after_outcomes, explained
 from django_pgqueue.tasks import after as dependencies, habits
 from django_pgqueue.tasks.outcome import value_of
 from django_pgqueue.values import content
@@ -104,7 +104,8 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
                 "using(after=[…], after_results=True)."
             )
             raise PgQueueError(message)
-        outcomes = after_outcomes(connections[self.database], self.message.id)
+        with explained(self.database):
+            outcomes = after_outcomes(connections[self.database], self.message.id)
         return [value_of(outcome, "the job") for outcome in outcomes]
 
     async def aresults(self) -> list[Any]:

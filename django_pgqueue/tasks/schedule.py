@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
@@ -14,6 +13,7 @@ from cronsim import CronSim, CronSimError
 
 from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.values import content, names
+from django_pgqueue.values.signatures import signature
 from django_pgqueue.values.times import EPOCH, MICROSECOND, MILLISECOND, aware
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def check_call(
 ) -> None:
     """Raises InvalidSchedule if the function of a task does not take these arguments."""
     try:
-        inspect.signature(func).bind(*([None] if takes_context else []), *args, **kwargs)
+        signature(func).bind(*([None] if takes_context else []), *args, **kwargs)
     except TypeError as error:
         call = f"args={list(args)!r} and kwargs={dict(kwargs)!r}"
         message = f"{func.__qualname__} cannot be called with {call}: {error}."

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.names import is_name
+from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask

@@ -297,9 +297,7 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
         kind = _class_for(backend)
         known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
         _validate_names("@task", known, options)
-        declared = kind(func=func, backend=backend, **DEFAULTS | options)
-        validation.validate_declared(declared)
-        return declared
+        return kind(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
 

@@ -3,36 +3,26 @@
 from __future__ import annotations
 
 import datetime as dt
-import inspect
+from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.tasks import after, channel, expires, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
 from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import name_of
+from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django_pgqueue.compat import AnyTask
 
 BACKOFF = (
     "backoff must be a callable (exception, task_result) -> seconds, a timedelta or None, not {!r}. For fixed waits: "
     "backoff=lambda exception, result: 30."
 )
-
-
-def validate_declared(task: AnyTask) -> None:
-    """Validates once, when a task is declared, what costs too much for each enqueue."""
-    backoff = getattr(task, "backoff", None)
-    if backoff is None:
-        return
-    try:
-        inspect.signature(backoff).bind(None, None)
-    except TypeError as error:
-        raise InvalidTask(BACKOFF.format(backoff)) from error
-    except ValueError:  # a function in C may have no signature that Python can read
-        return
 
 
 def validate(task: AnyTask) -> None:
@@ -66,9 +56,20 @@ def _validate_retries(task: AnyTask) -> None:
             f"{limits.DEFAULT_MAX_LOST}, not {max_lost!r}."
         )
         raise InvalidTask(message)
-    if backoff is not None and not callable(backoff):
+    if backoff is not None and not (callable(backoff) and _takes_two(backoff)):
         raise InvalidTask(BACKOFF.format(backoff))
     _validate_exceptions(task)
+
+
+@lru_cache(maxsize=1_000)  # each enqueue asks
+def _takes_two(backoff: Callable[..., Any]) -> bool:
+    try:
+        signature(backoff).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a function in C may have no signature that Python can read
+        pass
+    return True
 
 
 def _validate_exceptions(task: AnyTask) -> None:

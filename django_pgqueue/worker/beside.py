@@ -22,8 +22,8 @@ class Beside:
         """``session``: that of the process's thread; the others lead to the same database.  ``duties``: those of each
         thread, by the thread's name.
         """
-        self.threads = [
-            Background(
+        self.threads = {
+            name: Background(
                 name,
                 of_thread,
                 database=session.database,
@@ -32,21 +32,25 @@ class Beside:
                 row_wait_ms=ROW_WAIT_MS,
             )
             for name, of_thread in duties.items()
-        ]
+        }
 
     def start_if_due(self) -> None:
-        for thread in self.threads:
+        for thread in self.threads.values():
             thread.start_if_due()
 
     def due_at(self) -> float:
         """Returns when the process's thread has to start a thread."""
-        return min(thread.due_at() for thread in self.threads)
+        return min(thread.due_at() for thread in self.threads.values())
+
+    def busy_since(self, name: str) -> float:
+        """Returns when a thread began what it does now, by the monotonic clock; infinite: it does nothing."""
+        return self.threads[name].busy_since
 
     @property
     def problems(self) -> list[str]:
         """The duties that cannot be done at present, and why."""
-        return [f"{name}: {why}" for thread in self.threads for name, why in list(thread.problems.items())]
+        return [f"{name}: {why}" for thread in self.threads.values() for name, why in list(thread.problems.items())]
 
     def stop(self) -> None:
-        for thread in self.threads:
+        for thread in self.threads.values():
             thread.stop()

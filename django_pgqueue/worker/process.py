@@ -237,7 +237,10 @@ class WorkerProcess:
 
     def _look_after_held(self) -> None:
         self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
-        self.held.look_after(self.heartbeats.stand_in, self.slots.cancel)
+        self.held.look_after(self._stand_in, self.slots.cancel)
+
+    def _stand_in(self, session: Session) -> None:
+        self.heartbeats.stand_in(session, busy_since=self.beside.busy_since("heartbeats"))
 
     def _do_upkeep_if_due(self) -> None:
         claims_nothing = self.phase.is_leaving or self.orders.is_paused

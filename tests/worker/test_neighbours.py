@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -38,12 +39,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django_pgqueue.compat import AnyTask
+    from django_pgqueue.consumer.background import Connect
     from tests.support.diary import Diary
     from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NOON = dt.datetime(2026, 11, 23, 12, tzinfo=dt.UTC)
+NEVER = float("inf")
 TOO_DEEP = "[" * 100_000 + "]" * 100_000
 """JSON that the stack of a server's process does not hold."""
 
@@ -235,42 +238,53 @@ def test_who_stands_in_for_late_heartbeats_waits_for_no_row(
     session.rows("update pgqueue_message set unlock_at = 1")
     renewed = "select id from pgqueue_message where unlock_at > 1 order by id"
     with open_transaction("select from pgqueue_message where id = %s for update", late[0].id):
-        heartbeats.stand_in(bench.session)
+        heartbeats.stand_in(bench.session, busy_since=NEVER)
         assert session.rows(renewed) == [(late[1].id,), (late[2].id,)]
-    heartbeats.stand_in(bench.session)
+    heartbeats.stand_in(bench.session, busy_since=NEVER)
     assert session.rows(renewed) == [(message.id,) for message in late]
     assert waits.count == 0
     with open_transaction("lock table pgqueue_message"):
         held.next_attention = 0.0
-        held.look_after(heartbeats.stand_in, lambda _: None)
+        held.look_after(partial(heartbeats.stand_in, busy_since=NEVER), lambda _: None)
     assert held.parts.problems == []
 
 
 def test_heartbeats_that_hang_are_told_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """A proxy, or a pooler, may answer no more in one connection. The locks last; the log says what does not."""
-    held = Held(WorkerSettings(lock_seconds=0.6), bench.session, Parts(bench.session))
-    heartbeats, answer = Heartbeats(held.settings, held), threading.Event()
-
-    def hang() -> WorkerSession:
-        answer.wait(SECONDS)
-        return bench.session
-
-    held.add(bench.claim(1), now=time.monotonic() - 0.5)
-    hanging = threading.Thread(target=heartbeats.do, args=[hang])
-    hanging.start()
-
-    def told() -> bool:
-        heartbeats.stand_in(bench.session)
-        return "hangs" in caplog.text
-
-    wait_until(told, "it is told")
+    held = Held(WorkerSettings(lock_seconds=60), bench.session, Parts(bench.session))
+    heartbeats, now = Heartbeats(held.settings, held), time.monotonic()
+    held.add(bench.claim(1), now=now - 45)
     [one] = held
-    one.locked = 0.0
-    heartbeats.stand_in(bench.session)
-    assert one.locked > 0.0
-    answer.set()
-    hanging.join()
-    assert caplog.text.count("the heartbeat hangs worker=bench") == 1
+    heartbeats.stand_in(bench.session, busy_since=now - 5)
+    assert caplog.text == "", "it may just wait for a row"
+    for _ in range(2):
+        one.locked = now - 45
+        heartbeats.stand_in(bench.session, busy_since=now - 11)
+        assert one.locked >= now
+    assert caplog.text.count("the heartbeat hangs worker=bench: its connection has not answered for 11 seconds") == 1
+
+
+def test_a_thread_tells_since_when_it_is_busy() -> None:
+    busy, free = [], threading.Event()
+
+    class Duty:
+        name, max_again_seconds = "something", 1.0
+
+        def due_at(self) -> float:
+            return float("inf") if free.is_set() else 0.0
+
+        def do(self, _: Connect) -> None:
+            busy.append(thread.busy_since)
+            free.set()
+
+    before = time.monotonic()
+    thread = Background("bench", [Duty()], database="default", worker="bench", pooled=False, row_wait_ms=50)
+    assert thread.busy_since == float("inf")
+    thread.start_if_due()
+    assert free.wait(SECONDS)
+    thread.stop()
+    assert before <= busy[0] <= time.monotonic()
+    assert thread.busy_since == float("inf")
 
 
 def test_a_locked_row_does_not_block_a_worker_that_stops(start: Start, diary: Diary) -> None:

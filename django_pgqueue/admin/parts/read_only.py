@@ -60,7 +60,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A list that a project writes down is shown as it is."""
         super().__init_subclass__(**kwargs)
-        if "list_display" in vars(cls) and "default_columns" not in vars(cls) and cls.default_columns:
+        writes = next(vars(base) for base in cls.__mro__ if {"list_display", "default_columns"} & vars(base).keys())
+        if "default_columns" not in writes:
             cls.default_columns = ()
 
     class Media:

@@ -96,9 +96,9 @@ FUNCTIONS = [
     "set_config",
 ]
 
-WRITABLE = """
-select pg_is_in_recovery(), s.reset_val = 'on', s.source, current_database()::text, current_user::text
-from pg_settings s where s.name = 'default_transaction_read_only'
+SETTING = """
+select s.setting, s.reset_val, s.source, current_database()::text, current_user::text
+from pg_settings s where s.name = %(name)s
 """
 
 LACKED = """
@@ -119,19 +119,22 @@ where c.oid = to_regclass('pgqueue_message')
 order by 1, 2
 """
 
-# Functions of sql/roles.sql run with the rights of the owner, whom FORCE ROW LEVEL SECURITY does not spare.
+# Functions of sql/roles.sql run with the rights of their owner.
 HIDING = """
 select c.relname::text, exists (select from pg_policy p where p.polrelid = c.oid),
-       case when row_security_active(c.oid) then current_user::text else o.rolname::text end
+       case when row_security_active(c.oid) then current_user::text else f.owner end
 from pg_class q
 join pg_class c on c.relnamespace = q.relnamespace
-join pg_roles o on o.oid = c.relowner
+left join lateral (
+    select o.rolname::text as owner
+    from pg_proc p join pg_roles o on o.oid = p.proowner
+    where p.pronamespace = q.relnamespace and p.proname like 'pgqueue\\_%%' and p.prosecdef
+      and c.relrowsecurity and not (o.rolsuper or o.rolbypassrls)
+      and (p.proowner <> c.relowner or c.relforcerowsecurity)
+    limit 1
+) as f on true
 where q.oid = to_regclass('pgqueue_message') and c.relname like 'pgqueue\\_%%' and c.relkind in ('r', 'p')
-  and not c.relispartition
-  and (row_security_active(c.oid)
-       or c.relrowsecurity and c.relforcerowsecurity and not (o.rolsuper or o.rolbypassrls)
-          and exists (select from pg_proc f where f.pronamespace = q.relnamespace
-                      and f.proname like 'pgqueue\\_%%' and f.prosecdef))
+  and not c.relispartition and (row_security_active(c.oid) or f.owner is not null)
 order by 1
 """
 
@@ -200,33 +203,39 @@ def transactions(patient: Subject) -> Iterator[Finding]:
 
 
 def dates(patient: Subject) -> Iterator[Finding]:
-    [(style, user)] = patient.rows("select current_setting('datestyle'), current_user::text")
+    [(style, _, source, database, user)] = patient.rows(SETTING, {"name": "DateStyle"})
     if not style.startswith("ISO"):
         yield DATE_STYLE.found(
             f"DateStyle is {style} for the user {user} in the database {patient.using!r}.",
-            f"alter role {named(user)} set datestyle = 'ISO';  -- see also: alter role in database",
+            f"{setter(source, database, user) or f'alter role {named(user)}'} set datestyle = 'ISO';",
             user=user,
             value=style,
+            source=source,
         )
 
 
+def setter(source: str, database: str, user: str) -> str | None:
+    """Returns the beginning of the command that changes a setting of this source.  None: it is none of these."""
+    commands = {
+        "database": f"alter database {named(database)}",
+        "user": f"alter role {named(user)}",
+        "database user": f"alter role {named(user)} in database {named(database)}",
+    }
+    return commands.get(source)
+
+
 def writable(patient: Subject) -> Iterator[Finding]:
-    [(is_standby, is_read_only, source, database, user)] = patient.rows(WRITABLE)
-    if is_standby:
+    [(_, value, source, database, user)] = patient.rows(SETTING, {"name": "default_transaction_read_only"})
+    if patient.value("select pg_is_in_recovery()"):
         yield READ_ONLY.found(
             f"The server of the database {patient.using!r} is a standby: it only follows another one.",
             "select sender_host, sender_port from pg_stat_wal_receiver;",
             standby=True,
         )
-    elif is_read_only:
-        settings = {
-            "database": f"alter database {named(database)}",
-            "user": f"alter role {named(user)}",
-            "database user": f"alter role {named(user)} in database {named(database)}",
-        }
+    elif value == "on":
         yield READ_ONLY.found(
             f"default_transaction_read_only is on for the user {user} in the database {patient.using!r}.",
-            f"{settings.get(source, 'alter system')} reset default_transaction_read_only;",
+            f"{setter(source, database, user) or 'alter system'} reset default_transaction_read_only;",
             standby=False,
             source=source,
         )

@@ -153,22 +153,14 @@ class Heartbeats:
         self.next_at = 0.0
         self._hold = Hold()
         """This session too shows that the worker lives, where the process's thread has lost its own."""
-        self._began_at = float("inf")
-        """When the round began that the other thread is in."""
         self._told_of = 0.0
+        """Since when the other thread was busy that the log has called hanging."""
 
     def due_at(self) -> float:
         return self.next_at if len(self.held) else float("inf")
 
     def do(self, connect: Connect) -> None:
-        self._began_at = time.monotonic()
-        try:
-            self._do(connect, self._began_at)
-        finally:
-            self._began_at = float("inf")
-
-    def _do(self, connect: Connect, now: float) -> None:
-        third = self.settings.lock_seconds / 3
+        now, third = time.monotonic(), self.settings.lock_seconds / 3
         self.next_at = now + third / 2
         for worker, group in self._older_than(third, now):
             session = connect()
@@ -181,19 +173,22 @@ class Heartbeats:
             else:
                 self._renewed(group, ours, now)
 
-    def stand_in(self, session: Session) -> None:
+    def stand_in(self, session: Session, *, busy_since: float) -> None:
         """Called by the process's thread, which must not wait, with its own session.  A round of the other thread
         begins at half of the locks' time at the latest.
+
+        ``busy_since``: when the other thread began what it does now.
         """
-        now, began_at = time.monotonic(), self._began_at
-        for worker, group in self._older_than(self.settings.lock_seconds * LATE, now):
-            if began_at != self._told_of and now - began_at > self.settings.lock_seconds * (LATE - 1 / 2):
-                self._told_of = began_at
-                logger.warning(
-                    "the heartbeat hangs worker=%s: its connection has not answered for %.0f seconds, and another one "
-                    "renews the locks; no progress of jobs is written meanwhile",
-                    worker, now - began_at,
-                )  # fmt: skip
+        now = time.monotonic()
+        late = self._older_than(self.settings.lock_seconds * LATE, now)
+        if late and busy_since != self._told_of and now - busy_since > self.settings.lock_seconds * (LATE - 1 / 2):
+            self._told_of = busy_since
+            logger.warning(
+                "the heartbeat hangs worker=%s: its connection has not answered for %.0f seconds, and another one "
+                "renews the locks; no progress of jobs is written meanwhile",
+                session.consumer, now - busy_since,
+            )  # fmt: skip
+        for worker, group in late:
             self._renew_free(session, group, worker, now)
 
     def _older_than(self, seconds: float, now: float) -> list[tuple[str, list[HeldMessage]]]:

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -72,16 +73,6 @@ def handler(sites: Sites, *, metrics: bool) -> type[BaseHTTPRequestHandler]:
         server_version = "pgqueue"
         sys_version = ""
 
-        def setup(self) -> None:
-            super().setup()
-            self.limit = threading.Timer(SLOW_SECONDS, self.connection.shutdown, [socket.SHUT_RDWR])
-            self.limit.daemon = True
-            self.limit.start()
-
-        def finish(self) -> None:
-            self.limit.cancel()
-            super().finish()
-
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             answer = sites.of(path, self.headers.get("Accept", ""), metrics=metrics)
@@ -111,6 +102,23 @@ class Server(ThreadingHTTPServer):
         super().__init__(opened.getsockname()[:2], handles, bind_and_activate=False)
         self.socket.close()
         self.socket = opened
+        self._until: dict[Any, float] = {}
+        """When each connection is cut off."""
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._until[request] = time.monotonic() + SLOW_SECONDS
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._until.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called twice a second."""
+        for request, until in list(self._until.items()):
+            if until < time.monotonic():
+                with suppress(OSError):  # it has just ended
+                    request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Logs little: a client that went away is no news."""

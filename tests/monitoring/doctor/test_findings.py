@@ -1286,13 +1286,28 @@ def test_limited_rights(find: Find, db: None) -> None:
     assert found["run jobs"].severity is Severity.INFO
 
 
-def test_dates_that_django_cannot_read(db: None) -> None:
+def test_date_style(db: None) -> None:
     sql("set local datestyle = 'German'")
     [found] = examine(Subject("default"))
     assert (found.name, found.severity) == ("date-style", Severity.ERROR), "and nothing else, for each check would fail"
     assert "DateStyle is German, DMY for the user" in found.found
+    assert re.fullmatch(r'alter role ".+" set datestyle = \'ISO\';', found.command)
     sql("set local datestyle = 'ISO, DMY'")
     assert "date-style" not in {finding.name for finding in examine(Subject("default"))}
+
+
+def test_date_style_of_one_database(find: Find, transactional_db: None) -> None:
+    name = connection.ops.quote_name(connection.settings_dict["NAME"])
+    sql(f"alter database {name} set datestyle = 'German'")
+    connection.close()
+    try:
+        found = find.only("date-style", platform.dates)
+        sql(found.command)
+        connection.close()
+        assert find("date-style", platform.dates) == [], "the command ends it"
+    finally:
+        sql(f"alter database {name} reset all")
+        connection.close()
 
 
 def test_row_security(find: Find, db: None) -> None:
@@ -1323,6 +1338,8 @@ def test_row_security_that_holds_for_the_owner_alone(find: Find, db: None) -> No
     sql("alter table pgqueue_message enable row level security, force row level security")
     assert find("row-security", platform.row_security) == [], "no function runs with his rights"
     sql("alter function pgqueue_edit_step security definer")
+    assert find("row-security", platform.row_security) == [], "the owner of the function is a superuser"
+    sql("alter function pgqueue_edit_step owner to pgqueue_test_owner")
     assert (
         "the user pgqueue_test_owner in pgqueue_message: it sees nothing"
         in find.only("row-security", platform.row_security).found
@@ -1331,7 +1348,7 @@ def test_row_security_that_holds_for_the_owner_alone(find: Find, db: None) -> No
     assert find("row-security", platform.row_security) == []
 
 
-def test_functions_of_the_owner_that_everybody_may_call(find: Find, db: None) -> None:
+def test_open_functions(find: Find, db: None) -> None:
     """As after a restore without privileges."""
     [[function]] = sql("select 'pgqueue_message_create'::regproc::oid::regprocedure::text")
     assert find("open-functions", platform.open_functions) == [], "it runs with the rights of its caller"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import datetime as dt
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 
-from django_pgqueue import Exchange, Queue, control, enqueue_many, publish
+from django_pgqueue import Exchange, Queue, control, enqueue_many, functions, publish
 from django_pgqueue.durable import decide, emit
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring.doctor import installation
 from django_pgqueue.monitoring.doctor.subject import Subject
+from django_pgqueue.queue.message import ReceivedMessage
+from django_pgqueue.tasks.after import Batch
 from django_pgqueue.testing import drain
 from tests.support import tasks
 
@@ -50,18 +54,34 @@ def test_a_tenant_enqueues_into_the_queue_of_all(own_schema: str) -> None:
     assert result.return_value["args"] == ["hello"]
 
 
+NOON = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
+
+
+def received() -> ReceivedMessage:
+    """As if the path had changed since it was received."""
+    message = functions.Received(
+        1, 1, 5, 0, "mail", None, None, "worker", 0, NOON, NOON, "{}", None, None, None, False,
+    )  # fmt: skip
+    return ReceivedMessage(received=message, database="default", max_content_bytes=1000)
+
+
 CALLS: dict[str, Callable[[], object]] = {
     "enqueue": lambda: tasks.echo.enqueue("hello"),
     "enqueue_many": lambda: enqueue_many(tasks.echo, [("hello",)]),
     "send": lambda: Queue("mail").send({}),
     "send_many": lambda: Queue("mail").send_many([{}]),
     "receive": lambda: Queue("mail").receive(),
+    "complete": lambda: received().complete(),
+    "defer": lambda: received().defer(5),
+    "fail": lambda: received().fail("no"),
+    "heartbeat": lambda: received().heartbeat(),
     "publish": lambda: publish("orders", "created", {}),
     "route": lambda: Exchange("orders").route("created"),
     "declare": lambda: Exchange("orders").declare(),
     "delete": lambda: Exchange("orders").delete(),
     "bind": lambda: Exchange("orders").bind("#", queue="mail"),
     "unbind": lambda: Exchange("orders").unbind("#", queue="mail"),
+    "done": lambda: Batch(database="default", results=[cast("Any", SimpleNamespace(id="1"))]).done,
     "emit": lambda: emit("paid"),
     "decide": lambda: decide(1, "refund", approved=True, user=User(username="ada")),
     "cancel": lambda: control.cancel(1),
