@@ -59,12 +59,19 @@ def test_a_projects_own_list_shows_its_own_columns(rf: RequestFactory, admin_use
         def customer(self, message: Message) -> str:
             return message.channel or ""
 
+    class Ours:
+        list_display: Any = ("id", "task")
+
+    class MixedAdmin(Ours, MessageAdmin):
+        pass
+
     class OtherAdmin(MessageAdmin):
         pass
 
     request = rf.get("/")
     request.user = admin_user
     assert OwnAdmin(Message, site).get_list_display(request) == ("id", "task", "customer")
+    assert MixedAdmin(Message, site).get_list_display(request) == ("id", "task")
     assert len(OtherAdmin(Message, site).get_list_display(request)) == len(MessageAdmin.default_columns)
     answers: list[Any] = [admin(Message, site).changelist_view(request) for admin in (OwnAdmin, OtherAdmin)]
     pages = [answer.render().content.decode() for answer in answers]

@@ -310,6 +310,10 @@ class TestErrors:
         assert isinstance(error, TaskError)
         assert error.exception_class is tasks.Trouble
         assert error.exception_class_path == "tests.support.tasks.Trouble"
+        plain = TaskError(exception_class_path=error.exception_class_path, traceback=error.traceback)
+        assert error == plain
+        assert {plain, error} == {error}
+        assert error != TaskError(exception_class_path="builtins.ValueError", traceback=error.traceback)
         assert error.traceback.startswith("Traceback (most recent call last):")
         assert error.traceback.endswith("Trouble: it is raining\n")
         assert "tests/support/tasks.py" in error.traceback

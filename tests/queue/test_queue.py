@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, transaction
+from django.db import ProgrammingError, connection, transaction
 
 from django_pgqueue.exceptions import AttemptLost, InvalidContent, InvalidMessage
 from django_pgqueue.models import Attempt, Message
@@ -75,6 +75,16 @@ def test_many_messages_are_sent_and_received_in_order() -> None:
     assert [message.id for message in messages] == ids
     assert [message.content for message in messages] == [{"n": n} for n in range(500)]
     assert {(message.priority, message.channel, message.max_attempts) for message in messages} == {(4, "tenant", 5)}
+
+
+def test_an_error_of_the_senders_own_query_is_no_outdated_queue() -> None:
+    def rows() -> Iterator[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute("select id from nowhere")
+            yield from cursor
+
+    with pytest.raises(ProgrammingError, match="nowhere"), transaction.atomic():
+        Queue("mail").send_many(rows())
 
 
 def test_a_message_is_received_after_the_given_time() -> None:

@@ -98,7 +98,9 @@ def test_a_call_in_async_code_names_its_async_variant() -> None:
     async def enqueue() -> None:
         echo.enqueue(1)
 
-    with pytest.raises(SynchronousOnlyOperation, match=r"Or await the call's async variant, where it has one: aenqueue, "):
+    with pytest.raises(
+        SynchronousOnlyOperation, match=r"Or await the call's async variant, where it has one: aenqueue, "
+    ):
         async_to_sync(enqueue)()
 
 
