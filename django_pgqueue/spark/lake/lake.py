@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -23,7 +23,8 @@ from deltalake.transaction import AddAction
 
 from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NewerLake, NotALake, OldLake
-from django_pgqueue.spark.lake.place import LOG, Place
+from django_pgqueue.spark.lake.lineage import last_whole, mark_of_rows
+from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 from django_pgqueue.spark.schema import arrow
 from django_pgqueue.spark.session import check_here
@@ -241,38 +242,33 @@ class Lake:
             # Two commits from one version exclude each other.  From a later version only this comparison knows.
             if (table.transaction_version(mark) or 0) != start:
                 return False
-            self._refuse_restored(name, table, mark)
+            self.refuse_restored(current, name)
             marks = [Transaction(mark, end)]
             marks += [Transaction(MISSED, missed)] if missed > current.missed else []
             if self._committed(name, table, added, marks, run):
                 return True
         raise LakeConflict(self._busy())
 
-    def _refuse_restored(self, name: str, table: DeltaTable, mark: str) -> None:
-        """Raises an error if another program has given a table the rows of an earlier version: Delta's restore leaves
-        the position where it is, and what is between the two would be missing for ever.
+    def refuse_restored(self, version: Version, name: str = "attempts") -> None:
+        """Raises an error if another program has given a table the rows of an earlier version: the position is where it
+        was, and what is between the two would be missing for ever.
         """
-        made = self._commit(name, table.version())
-        if made.get("operation") != "RESTORE":
-            return
-        number = made["operationParameters"].get("version")  # none: it was restored to a time
-        restored = None if number is None else self.opened(name, int(number))
-        if restored is None or restored.transaction_version(mark) != table.transaction_version(mark):
-            message = (
-                f"Another program has restored {self.root}/{name} to an earlier version, without its position: it "
-                f"would lack the rows in between. Nothing was made visible. Restore version {table.version() - 1}, or "
-                "let the lake go on where its attempts end: qpipeline export --adopt."
-            )
-            raise LakeError(message)
-
-    def _commit(self, name: str, number: int) -> Mapping[str, Any]:
-        """Returns what made a version.  DeltaTable.history finds nothing in a folder with a % or a space."""
-        path = f"{LOG}/{number:020d}.json"
-        with suppress(FileNotFoundError), (self.place / name).files.open_input_stream(path) as file:
-            for line in bytes(file.readall()).splitlines():
-                if line.startswith(b'{"commitInfo"'):
-                    return dict(json.loads(line)["commitInfo"])
-        return {}
+        place, mark = self.place / name, position_id(version.source)
+        table = version.table if name == "attempts" else self.table(name)
+        with readable(place):
+            if table is None or mark_of_rows(place, table, mark) == table.transaction_version(mark):
+                return
+            whole = last_whole(place, table, mark)
+        ways = [] if whole is None else [f"restore version {whole}"]
+        if name == "attempts":
+            ways.append("let the lake go on where its attempts end: qpipeline export --adopt")
+        else:
+            ways.append("move it away: the next export fills it with what PostgreSQL still has")
+        message = (
+            f"Another program has restored {place.url} to an earlier version, without its position: it would lack the "
+            f"rows in between. Nothing was made visible. To go on, {', or '.join(ways)}."
+        )
+        raise LakeError(message)
 
     def adopt(self, version: Version, source: str, position: int) -> None:
         """Goes on with another database, at this position."""

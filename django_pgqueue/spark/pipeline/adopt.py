@@ -59,6 +59,8 @@ def adopt(
     lake = Lake.open(spark, path)
     with origin_of(lake, options) as origin:
         before, horizon = lake.version(), origin.horizon()
+        for table in HISTORY[1:]:
+            lake.refuse_restored(before, table)
         progress.step("comparing the lake with the database")
         history = (
             registered(spark)

@@ -10,6 +10,7 @@ from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.data_files import fill
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
+from django_pgqueue.spark.lake.schema import HISTORY
 from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.known_position import KnownPosition
@@ -130,6 +131,8 @@ class Run:
             lake.make(columns.schema(), {"pgqueue.source": origin.identity(), **columns.settings()})
         version = lake.version()
         origin.next_position(version)
+        for table in HISTORY:
+            lake.refuse_restored(version, table)
         self.columns = KeptColumns.decided(version, parsed)
         lake.widen("attempts", self.columns.schema())
         self._notice(version, self.known.begin(version.position))

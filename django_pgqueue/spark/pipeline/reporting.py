@@ -13,6 +13,7 @@ from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import NEEDED, KeptColumns
 from django_pgqueue.spark.lake.lake import REPORTED
+from django_pgqueue.spark.lake.lineage import mark_of_rows
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.options import PipelineOptions
@@ -128,9 +129,16 @@ def waiting_messages(spark: SparkSession, options: Mapping[str, str], masked: Se
 
 
 def reported_until(lake: Lake) -> dt.date | None:
-    table = lake.table("report_hour")
-    found = table.transaction_version(REPORTED) if table else None
-    return None if found is None else dt.date.fromordinal(found)
+    """Returns how far all tables have come.  Another program may have restored one to an earlier version."""
+    found = []
+    for name in TABLES:
+        table = lake.table(name)
+        if table is not None and table.transaction_version(REPORTED) is not None:
+            found.append(mark_of_rows(lake.place / name, table, REPORTED))
+        elif name == "report_hour":  # the others of a lake of an earlier release have no mark
+            return None
+    known = [day for day in found if day is not None]
+    return dt.date.fromordinal(min(known)) if known == found else None
 
 
 def keep(lake: Lake, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date) -> dict[str, pa.Table]:

@@ -19,10 +19,10 @@ from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
 from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
-from django_pgqueue.spark.lake.schema import REPORT_HOUR
+from django_pgqueue.spark.lake.schema import REPORT_HOUR, SCHEMAS
 from django_pgqueue.spark.lake.upkeep import compact, erase
 from django_pgqueue.spark.pipeline import Scenario, adopt, export, replay, report, whatif
-from django_pgqueue.spark.pipeline.reporting import TABLES
+from django_pgqueue.spark.pipeline.reporting import TABLES, reported_until
 from django_pgqueue.spark.schema import ATTEMPTS, arrow
 from tests.spark.pipeline.conftest import ended
 from tests.spark.pipeline.test_export import DAY, ids
@@ -241,10 +241,14 @@ def test_a_table_that_was_restored_without_its_position_is_refused_until_its_row
     for _ in range(3):
         add(session, lake)
     every = ids(spark, lake)
-    DeltaTable(table).restore(DeltaTable(table).version() - 1)
+    for version in (2, 1):
+        DeltaTable(table).restore(version)
+    DeltaTable(table).vacuum(dry_run=False)  # two commits
     ended(session)
-    with pytest.raises(LakeError, match=r"/attempts to an earlier version, .* Restore version 3, or"):
+    before = sorted(lake.rglob("*"))
+    with pytest.raises(LakeError, match=r"/attempts to an earlier version, .* To go on, restore version 3, or let"):
         export(spark, lake, options=options)
+    assert sorted(lake.rglob("*")) == before, "it was refused before it read and wrote"
     DeltaTable(table).restore(3)
     assert export(spark, lake, options=options).rows == 1
     assert ids(spark, lake)[:3] == every
@@ -253,6 +257,24 @@ def test_a_table_that_was_restored_without_its_position_is_refused_until_its_row
     assert adopt(spark, lake, options=options).same == 2
     assert export(spark, lake, options=options).rows == 2
     assert ids(spark, lake) == [row.id for row in session.rows("select id from pgqueue_attempt order by id")]
+
+
+def test_a_report_begins_where_a_table_ends_that_was_restored(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    add(connect(), lake)
+    opened = Lake.open(spark, lake)
+    report(spark, lake, options=options)
+    until = reported_until(opened)
+    assert until is not None
+    for name in TABLES:
+        marks = {REPORTED: until.toordinal() + 9}
+        opened.replace(name, DAY, DAY, arrow(SCHEMAS[name]).empty_table(), marks)
+    assert reported_until(opened) == until + dt.timedelta(days=9)
+    DeltaTable(str(lake / "report_queue")).restore(1)
+    assert reported_until(opened) == until
+    DeltaTable(str(lake / "report_queue")).restore(0)
+    assert reported_until(opened) is None, "and all days are reported again"
 
 
 def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark: SparkSession, lake: Path) -> None:

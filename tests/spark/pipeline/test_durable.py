@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
-from django_pgqueue.spark.lake import Lake, read_lake
+from django_pgqueue.spark.lake import Lake, LakeError, read_lake
 from django_pgqueue.spark.lake.kept_columns import ALL
 from django_pgqueue.spark.lake.upkeep import erase
 from django_pgqueue.spark.pipeline import adopt, check, export, follow
@@ -110,6 +111,23 @@ def test_steps_and_decisions_come_once_with_the_end_of_their_message(
     assert erase(opened, f"message_id = {first}") == 1
     assert rows(spark, lake) == of(second) + of(third) + of(fourth)
     assert check(spark, lake)
+
+
+def test_steps_that_were_restored_without_their_position_are_refused_and_come_again(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, every = connect(), []
+    for _ in range(2):
+        every += of(end(session, begin(session)))
+        export(spark, lake, options=options)
+    table = DeltaTable(str(lake / "steps"))
+    table.restore(1)
+    for use in (export, adopt):
+        with pytest.raises(LakeError, match=r"/steps to an earlier .* restore version 2, or move it away: the next"):
+            use(spark, lake, options=options)
+    (lake / "steps").rename(lake / "away")
+    export(spark, lake, options=options)
+    assert rows(spark, lake) == every
 
 
 def test_steps_have_the_columns_and_masks_of_the_attempts(
