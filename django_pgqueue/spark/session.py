@@ -217,29 +217,39 @@ def _prepare_environment() -> None:
 
 def _without_archives() -> Path | None:
     """Makes a SPARK_HOME that has the installed PySpark as a folder, not as an archive: from an archive, each process
-    of Python compiles Spark's modules anew, for half a second.  None: PySpark is no wheel, or there are no links here.
+    of Python compiles Spark's modules anew, for half a second.  None: PySpark is no wheel or has another Spark, or
+    there are no links here.
     """
     import py4j  # noqa: PLC0415
     import pyspark  # noqa: PLC0415
 
     package, archives = Path(pyspark.__file__).parent, Path("python", "lib")
-    if os.name != "posix" or not (package / "jars").is_dir():
+    has_another = (package / "spark-distribution").is_dir()  # installed with PYSPARK_HADOOP_VERSION
+    if os.name != "posix" or not (package / "jars").is_dir() or has_another:
         return None
-    home = _temporary("pgqueue-spark-")
-    for entry in package.iterdir():
-        if entry.name != "python":
-            (home / entry.name).symlink_to(entry)
-    for archive in (package / archives).iterdir():
-        (home / archives / archive.name).mkdir(parents=True)
-        module = Path(py4j.__file__).parent if archive.name.startswith("py4j") else package
-        (home / archives / archive.name / module.name).symlink_to(module)
+    try:
+        home = _temporary("pgqueue-spark-")
+        for entry in package.iterdir():
+            if entry.name != "python":
+                (home / entry.name).symlink_to(entry)
+        for archive in (package / archives).iterdir():
+            (home / archives / archive.name).mkdir(parents=True)
+            module = Path(py4j.__file__).parent if archive.name.startswith("py4j") else package
+            (home / archives / archive.name / module.name).symlink_to(module)
+    except OSError:
+        return None  # Spark starts without it
     return home
 
 
 def _temporary(prefix: str) -> Path:
-    """Makes a folder that goes with this process."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """Makes a folder that goes with this process, and not with one that was forked from it."""
+    folder, maker = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == maker:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import py4j
@@ -22,8 +23,6 @@ from tests.spark.java import FLAGS, READ, WRITE
 from tests.support.pages import FOLDER, ROOT
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from django_pgqueue.spark.lake.data_files import Counted
@@ -119,6 +118,55 @@ def test_tasks_have_the_installed_pyspark_and_not_its_archive(spark: SparkSessio
 
     expected = (os.path.realpath(pyspark.__file__), os.path.realpath(py4j.__file__))
     assert spark.sparkContext.parallelize([0], 1).map(found).collect() == [expected]
+
+
+def package(folder: Path) -> Path:
+    """What an installed PySpark has, as far as it matters here."""
+    for part in ("jars", "bin", "python/lib/pyspark.zip"):
+        (folder / part).mkdir(parents=True)
+    return folder
+
+
+def test_a_pyspark_with_another_spark_in_it_or_without_links_is_used_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = package(tmp_path / "pyspark")
+    monkeypatch.setattr(pyspark, "__file__", str(installed / "__init__.py"))
+    home = sessions_of_spark._without_archives()
+    assert home is not None
+    assert {path.name for path in home.iterdir()} == {"jars", "bin", "python"}
+
+    (installed / "spark-distribution").mkdir()
+    assert sessions_of_spark._without_archives() is None
+    (installed / "spark-distribution").rmdir()
+
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as without_links:
+        without_links.setattr("pathlib.Path.symlink_to", refused)
+        assert sessions_of_spark._without_archives() is None
+    (installed / "python/lib/pyspark.zip").rmdir()
+    (installed / "python/lib").rmdir()
+    assert sessions_of_spark._without_archives() is None
+
+
+FORKS = """
+import os, sys
+from django_pgqueue.spark.session import _temporary
+folder = _temporary("pgqueue-test-")
+if child := os.fork():
+    os.waitpid(child, 0)
+    print(folder, folder.is_dir())
+sys.exit()
+"""
+
+
+def test_a_child_that_leaves_does_not_delete_a_folder_of_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKS], check=True, cwd=ROOT, capture_output=True, text=True)
+    folder, is_there = done.stdout.split()
+    assert is_there == "True"
+    assert not Path(folder).exists()
 
 
 def test_executors_need_no_django_and_load_little() -> None:
