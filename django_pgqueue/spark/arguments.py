@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
         ("whatif", "Simulates other numbers of workers, other limits and other loads.", whatif),
     ):
         step = steps.add_parser(name, help=words, description=words)
-        step.add_argument("--master", help="Spark's master (default: local[*], or the master of spark-submit).")
+        step.add_argument(
+            "--master", type=utf8, help="Spark's master (default: local[*], or the master of spark-submit)."
+        )
         step.add_argument(
             "--conf",
             action="append",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
     from pyspark.sql import SparkSession
 
-MISTAKEN = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")
+MISTAKEN = re.compile(r"[*?\[\]{}\\\x00-\x1f\x7f\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 STORES = ("s3", "s3a", "gs", "abfs", "abfss", "hdfs")
 LOG = "_delta_log"
 S3 = {
@@ -51,10 +51,11 @@ class Place:
         if scheme is None:
             return cls.of_folder(text)
         shown = re.sub(r"\?.*", "?…", text, flags=re.DOTALL)  # the rest may be a key of the store
+        shown = shown.encode(errors="backslashreplace").decode()
         if scheme[1].lower() not in {"file", *STORES}:
             message = f"A lake is a folder, or a URL that begins with {', '.join(STORES)}, and {shown} is neither."
             raise LakeError(message)
-        if found := re.search(r"[?#\[\]\\^|]", text):
+        if found := re.search(r"[?#\[\]\\^|\ud800-\udfff]", text):
             message = f"The URL of a lake has no {found[0]!r}, as {shown} has: deltalake cannot use it. Rename it."
             raise LakeError(message)
         address = urlsplit(text)
@@ -74,8 +75,8 @@ class Place:
         url = str(Path(path).absolute())
         if found := MISTAKEN.search(url):
             message = (
-                f"The path of a lake has no {found[0]!r}, as {url!r} has: Spark takes it for a pattern, or deltalake "
-                "for another folder. Rename the folder."
+                f"The path of a lake has no {found[0]!r}, as {url!r} has: for Spark it is a pattern, for deltalake "
+                "another folder, or it is not UTF-8. Rename the folder."
             )
             raise LakeError(message)
         return cls(url)

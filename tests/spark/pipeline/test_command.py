@@ -150,6 +150,7 @@ def look_at_insights() -> str:
         (["report", "--lake", "{lake}/empty", "--since", "yesterday"], "not a day such as"),
         (["erase", "--lake", "{lake}/empty", "--where", "queue = '\udcff'"], "is not text in UTF-8"),
         (["export", "--lake", "{lake}/\udcff"], "is not text in UTF-8"),
+        (["check", "--lake", "{lake}/empty", "--master", "\udcff"], "is not text in UTF-8"),
         (["export", "--lake", "{lake}/new", "--option", "maskKeyVariable=\udcff"], "is not text in UTF-8"),
     ],
 )

@@ -290,6 +290,13 @@ def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark:
         read_lake(spark, "ftp://data/jobs")
 
 
+@pytest.mark.parametrize("path", ["{lake}/\udcff", "s3://data/\udcff", "file://{lake}/\udcff"])
+def test_a_lake_in_the_settings_that_is_not_utf8_is_told(spark: SparkSession, lake: Path, path: str) -> None:
+    with pytest.raises(LakeError, match=r"of a lake has no '\\udcff', as \S+/\\udcff'? has: ") as caught:
+        Lake.open_or_new(spark, path.format(lake=lake))
+    str(caught.value).encode()
+
+
 @pytest.mark.parametrize("store", ["abfss", "ftp"])
 def test_an_error_does_not_show_the_key_in_an_address(spark: SparkSession, store: str) -> None:
     with pytest.raises(LakeError, match=rf"{store}://data/jobs\?… ") as caught:
