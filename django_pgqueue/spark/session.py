@@ -206,9 +206,9 @@ def _prepare_environment() -> None:
         )
         raise SparkQueueError(message)
     os.environ["JAVA_HOME"] = str(java_home())
-    inherited = Path(os.environ.get("SPARK_HOME", "."))
-    if inherited.name.startswith(LINKS) and not inherited.is_dir():
-        del os.environ["SPARK_HOME"]  # it went with the process that made it, and that started this one
+    given = Path(os.environ.get("SPARK_HOME", ".")).name
+    if given.startswith(LINKS) and not given.startswith(_own_links()):
+        del os.environ["SPARK_HOME"]  # it goes with the process that made it, and that started this one
     if "SPARK_HOME" not in os.environ and (home := _without_archives()) is not None:
         os.environ["SPARK_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -218,6 +218,10 @@ def _prepare_environment() -> None:
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if package not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in [package, *paths] if path)
+
+
+def _own_links() -> str:
+    return f"{LINKS}{os.getpid()}-"
 
 
 def _without_archives() -> Path | None:
@@ -233,7 +237,7 @@ def _without_archives() -> Path | None:
     if os.name != "posix" or not (package / "jars").is_dir() or has_another:
         return None
     try:
-        home = _temporary(LINKS)
+        home = _temporary(_own_links())
         for entry in package.iterdir():
             if entry.name != "python":
                 (home / entry.name).symlink_to(entry)

@@ -56,12 +56,20 @@ def _validate_retries(task: AnyTask) -> None:
             f"{limits.DEFAULT_MAX_LOST}, not {max_lost!r}."
         )
         raise InvalidTask(message)
-    if backoff is not None and not (callable(backoff) and _takes_two(backoff)):
+    if backoff is not None and not (callable(backoff) and _has_two_places(backoff)):
         raise InvalidTask(BACKOFF.format(backoff))
     _validate_exceptions(task)
 
 
-@lru_cache(maxsize=1_000)  # each enqueue asks
+def _has_two_places(backoff: Callable[..., Any]) -> bool:
+    try:
+        hash(backoff)
+    except TypeError:
+        return _takes_two.__wrapped__(backoff)
+    return _takes_two(backoff)
+
+
+@lru_cache(maxsize=100)  # each enqueue asks
 def _takes_two(backoff: Callable[..., Any]) -> bool:
     try:
         signature(backoff).bind(None, None)

@@ -151,13 +151,19 @@ def test_a_pyspark_with_another_spark_in_it_or_without_links_is_used_as_it_is(
     assert sessions_of_spark._without_archives() is None
 
 
-def test_a_spark_home_that_went_with_the_parent_is_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for given, is_kept in (("pgqueue-spark-gone", False), ("spark", True)):
-        environment = {**os.environ, "SPARK_HOME": str(tmp_path / given)}
-        monkeypatch.setattr(os, "environ", environment)
-        sessions_of_spark._prepare_environment()
-        assert (environment["SPARK_HOME"] == str(tmp_path / given)) is is_kept
-        assert Path(environment["SPARK_HOME"]).is_dir() is not is_kept
+@pytest.mark.parametrize(
+    ("given", "is_kept"),
+    [("pgqueue-spark-1-gone", False), (f"pgqueue-spark-{os.getpid()}-ours", True), ("spark", True)],
+)
+def test_a_spark_home_of_the_parent_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, given: str, is_kept: bool
+) -> None:
+    """It goes with the parent, who may have another PySpark, too."""
+    environment = {**os.environ, "SPARK_HOME": str(tmp_path / given)}
+    monkeypatch.setattr(os, "environ", environment)
+    sessions_of_spark._prepare_environment()
+    assert (environment["SPARK_HOME"] == str(tmp_path / given)) is is_kept
+    assert Path(environment["SPARK_HOME"]).is_dir() is not is_kept
 
 
 FORKS = """

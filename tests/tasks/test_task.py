@@ -78,6 +78,17 @@ class TestDecorator:
         with pytest.raises(error, match=words):
             task(**options)(tasks.plain_function)
 
+    def test_a_backoff_may_be_an_object_without_a_hash(self) -> None:
+        @dataclasses.dataclass
+        class Waits:
+            seconds: float
+
+            def __call__(self, *_: object) -> float:
+                return self.seconds
+
+        made = task(max_attempts=3, backoff=Waits(5))(tasks.plain_function)
+        assert made.using(priority=1).backoff == Waits(5)
+
     @pytest.mark.parametrize("function", [any, tasks.do_nothing, str.upper, "text", None])
     def test_only_functions_of_modules_are_tasks(self, function: Any) -> None:
         with pytest.raises(InvalidTask, match="must be defined at a module level"):

@@ -261,7 +261,7 @@ def test_heartbeats_that_hang_are_told_once(bench: Bench, caplog: pytest.LogCapt
         one.locked = now - 45
         heartbeats.stand_in(bench.session, busy_since=now - 11)
         assert one.locked >= now
-    assert caplog.text.count("the heartbeat hangs worker=bench: its connection has not answered for 11 seconds") == 1
+    assert caplog.text.count("the heartbeat hangs worker=bench: its connection has not answered for 1") == 1
 
 
 def test_a_thread_tells_since_when_it_is_busy() -> None:

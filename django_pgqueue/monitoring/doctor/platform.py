@@ -130,7 +130,7 @@ left join lateral (
     from pg_proc p join pg_roles o on o.oid = p.proowner
     where p.pronamespace = q.relnamespace and p.proname like 'pgqueue\\_%%' and p.prosecdef
       and c.relrowsecurity and not (o.rolsuper or o.rolbypassrls)
-      and (p.proowner <> c.relowner or c.relforcerowsecurity)
+      and (c.relforcerowsecurity or not pg_has_role(p.proowner, c.relowner, 'usage'))
     limit 1
 ) as f on true
 where q.oid = to_regclass('pgqueue_message') and c.relname like 'pgqueue\\_%%' and c.relkind in ('r', 'p')
@@ -207,21 +207,24 @@ def dates(patient: Subject) -> Iterator[Finding]:
     if not style.startswith("ISO"):
         yield DATE_STYLE.found(
             f"DateStyle is {style} for the user {user} in the database {patient.using!r}.",
-            f"{setter(source, database, user) or f'alter role {named(user)}'} set datestyle = 'ISO';",
+            change(source, database, user, "set datestyle = 'ISO'"),
             user=user,
             value=style,
             source=source,
         )
 
 
-def setter(source: str, database: str, user: str) -> str | None:
-    """Returns the beginning of the command that changes a setting of this source.  None: it is none of these."""
-    commands = {
-        "database": f"alter database {named(database)}",
-        "user": f"alter role {named(user)}",
-        "database user": f"alter role {named(user)} in database {named(database)}",
+def change(source: str, database: str, user: str, to: str) -> str:
+    """Returns the command that changes a setting where it comes from."""
+    if source == "client":
+        return "-- the connection sets it: OPTIONS in DATABASES, or a variable such as PGOPTIONS"
+    places = {
+        "database": f"database {named(database)}",
+        "user": f"role {named(user)}",
+        "database user": f"role {named(user)} in database {named(database)}",
+        "global": "role all",
     }
-    return commands.get(source)
+    return f"alter {places.get(source, 'system')} {to};"
 
 
 def writable(patient: Subject) -> Iterator[Finding]:
@@ -235,7 +238,7 @@ def writable(patient: Subject) -> Iterator[Finding]:
     elif value == "on":
         yield READ_ONLY.found(
             f"default_transaction_read_only is on for the user {user} in the database {patient.using!r}.",
-            f"{setter(source, database, user) or 'alter system'} reset default_transaction_read_only;",
+            change(source, database, user, "reset default_transaction_read_only"),
             standby=False,
             source=source,
         )

@@ -10,11 +10,12 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
 from django_pgqueue.spark.lake.place import LOG
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from django_pgqueue.spark.lake.place import Place
 
 
@@ -27,27 +28,38 @@ def mark_of_rows(place: Place, table: DeltaTable, mark: str) -> int | None:
 
 
 def last_whole(place: Place, table: DeltaTable, mark: str) -> int | None:
-    """Returns the last version before this one whose rows have come as far as the mark."""
+    """Returns the last version before this one whose rows have come as far as the mark; None: the log has none."""
     wanted = table.transaction_version(mark)
-    earlier = range(table.version() - 1, -1, -1)
-    return next((number for number in earlier if _mark_at(place, number, mark, None) == wanted), None)
+    for number in range(table.version() - 1, -1, -1):
+        if _commit(place, number) is None:
+            break
+        if _mark_at(place, number, mark, None) == wanted:
+            return number
+    return None
 
 
 def _mark_at(place: Place, number: int, mark: str, unsaid: int | None) -> int | None:
     """Follows the rows of a version back to the last commit with this mark; ``unsaid`` if the log begins later."""
+    restored = False
     while number >= 0:
         if (made := _commit(place, number)) is None:
-            return unsaid
+            return _of_snapshot(place, number, mark) if restored else unsaid
         about, marks = made
         if mark in marks:
             return marks[mark]
         number -= 1
         if about.get("operation") == "RESTORE":
-            restored = str(about["operationParameters"].get("version"))  # none: it was restored to a time
-            if not restored.isdecimal():
+            version = str(about.get("operationParameters", {}).get("version"))  # none: it was restored to a time
+            if not version.isdecimal():
                 return None
-            # What is gone from the log after a restore cannot show that the rows are there.
-            number, unsaid = min(number, int(restored)), None
+            number, restored = min(number, int(version)), True
+    return None
+
+
+def _of_snapshot(place: Place, number: int, mark: str) -> int | None:
+    """Returns the mark of a version whose commit the log has no more, but perhaps a checkpoint."""
+    with suppress(DeltaError):
+        return DeltaTable(place.url, version=number, storage_options=dict(place.options)).transaction_version(mark)
     return None
 
 

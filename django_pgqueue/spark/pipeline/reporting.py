@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from django_pgqueue.spark import database
 from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import NEEDED, KeptColumns
-from django_pgqueue.spark.lake.lake import REPORTED
+from django_pgqueue.spark.lake.lake import REPORTED, readable
 from django_pgqueue.spark.lake.lineage import mark_of_rows
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import SCHEMAS
@@ -134,7 +134,8 @@ def reported_until(lake: Lake) -> dt.date | None:
     for name in TABLES:
         table = lake.table(name)
         if table is not None and table.transaction_version(REPORTED) is not None:
-            found.append(mark_of_rows(lake.place / name, table, REPORTED))
+            with readable(lake.place / name):
+                found.append(mark_of_rows(lake.place / name, table, REPORTED))
         elif name == "report_hour":  # the others of a lake of an earlier release have no mark
             return None
     known = [day for day in found if day is not None]

@@ -115,7 +115,7 @@ class Server(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """Called twice a second."""
-        for request, until in list(self._until.items()):
+        for request, until in self._until.copy().items():
             if until < time.monotonic():
                 with suppress(OSError):  # it has just ended
                     request.shutdown(socket.SHUT_RDWR)

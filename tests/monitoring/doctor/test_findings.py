@@ -1291,7 +1291,6 @@ def test_date_style(db: None) -> None:
     [found] = examine(Subject("default"))
     assert (found.name, found.severity) == ("date-style", Severity.ERROR), "and nothing else, for each check would fail"
     assert "DateStyle is German, DMY for the user" in found.found
-    assert re.fullmatch(r'alter role ".+" set datestyle = \'ISO\';', found.command)
     sql("set local datestyle = 'ISO, DMY'")
     assert "date-style" not in {finding.name for finding in examine(Subject("default"))}
 
@@ -1308,6 +1307,20 @@ def test_date_style_of_one_database(find: Find, transactional_db: None) -> None:
     finally:
         sql(f"alter database {name} reset all")
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "command"),
+    [
+        ("database", 'alter database "shop" reset x;'),
+        ("database user", 'alter role "ada" in database "shop" reset x;'),
+        ("global", "alter role all reset x;"),
+        ("configuration file", "alter system reset x;"),
+        ("client", "-- the connection sets it: OPTIONS in DATABASES, or a variable such as PGOPTIONS"),
+    ],
+)
+def test_a_setting_is_changed_where_it_comes_from(source: str, command: str) -> None:
+    assert platform.change(source, "shop", "ada", "reset x") == command
 
 
 def test_row_security(find: Find, db: None) -> None:

@@ -85,4 +85,9 @@ def test_a_restore_to_a_time_or_to_what_the_log_has_forgotten_shows_no_rows(url:
         path.unlink()
     assert found(url)[0] == 4, "the log begins later, and nothing was restored since"
     DeltaTable(url).restore(5)
+    assert found(url) == (4, None), "its checkpoint says so"
+    DeltaTable(url).create_checkpoint()
+    for name in ("*5.checkpoint*", "*6.json"):
+        for path in Path(url, "_delta_log").glob(name):
+            path.unlink()
     assert found(url) == (None, None)
