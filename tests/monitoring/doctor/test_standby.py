@@ -66,14 +66,21 @@ def test_commits_wait(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with server.connect() as admin, server.connect() as session:
         patient: Any = SimpleNamespace(rows=lambda query, values: admin.execute(query, values).fetchall())
         assert list(locks.commits(patient)) == []
+        admin.execute("create table waited ()")
         admin.execute("alter system set synchronous_standby_names = 'gone'")
         admin.execute("select pg_reload_conf()")
-        wait_until(lambda: session.execute("show synchronous_standby_names").fetchone() == ("gone",), "it is set")
-        commit = threading.Thread(target=session.execute, args=("create table waited ()",))
+        is_found = threading.Event()
+
+        def commits() -> None:
+            while not is_found.is_set():  # the first ones do not wait: the checkpointer has yet to read it, too
+                session.execute("insert into waited default values")
+
+        commit = threading.Thread(target=commits)
         commit.start()
         [found] = wait_until(lambda: list(locks.commits(patient)), "it waits")
         assert found.severity is Severity.ERROR
         assert found.found.startswith("1 commit waits for a synchronous standby, for ")
+        is_found.set()
         admin.execute("alter system reset synchronous_standby_names")
         admin.execute("select pg_reload_conf()")
         commit.join()
