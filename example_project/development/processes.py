@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Self
 
 GRACE_SECONDS = 20
+LOOK_SECONDS = 0.5
 COLOURS = {"web": "36", "worker": "33", "shop": "32"}
 PR_SET_PDEATHSIG = 1
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -102,10 +103,15 @@ class Processes:
 
     def wait(self, timeout: float | None = None) -> None:
         """Return after the timeout; raise Stopped as soon as any process has ended."""
-        try:
-            process = self.ended.get(timeout=timeout)
-        except Empty:
-            return
+        until = float("inf") if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                # A signal between Python's last look and the wait does not end the wait.
+                process = self.ended.get(timeout=max(0.0, min(LOOK_SECONDS, until - time.monotonic())))
+                break
+            except Empty:
+                if time.monotonic() >= until:
+                    return
         code = process.exit_code()
         reason = f"The {process.command.name} ended with exit code {code}, so everything stops."
         raise Stopped(reason, code or 1)
