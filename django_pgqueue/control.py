@@ -7,15 +7,14 @@ queue's database (default: that of a result's backend, else of the default backe
 from __future__ import annotations
 
 import datetime as dt
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from django.db import DataError, connections, transaction
+from django.db import DataError, transaction
 from psycopg.errors import InvalidParameterValue
 
 from django_pgqueue import functions
 from django_pgqueue.backend import schedules
-from django_pgqueue.backend.lookup import database_of, version_of
+from django_pgqueue.backend.lookup import connected, version_of
 from django_pgqueue.exceptions import DuplicateMessage, InvalidEdit, InvalidMessage, InvalidSchedule, InvalidStep
 from django_pgqueue.tasks import registry
 from django_pgqueue.tasks.schedule import Rule
@@ -24,8 +23,6 @@ from django_pgqueue.values.edit_filter import Filter as Filter  # noqa: PLC0414,
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_pgqueue.compat import AnyTaskResult
 
 MAX_LIMIT = 1_000_000_000
@@ -45,7 +42,7 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     message_id = _message_id(result)
     if message_id is None:
         return None
-    with _connected(database, result) as connection:
+    with connected(database, result) as connection:
         for _ in range(2):  # between the two statements a worker may claim the message or put it back
             if functions.message_cancel(connection, [message_id]):
                 return "cancelled"
@@ -69,7 +66,7 @@ def run_from_step(result: AnyTaskResult | str | int, step: str, *, database: str
         message = f"{quote(result)} is not the id of a message."
         raise InvalidStep(message)
     try:
-        with _connected(database, result) as connection, transaction.atomic(using=connection.alias):
+        with connected(database, result) as connection, transaction.atomic(using=connection.alias):
             return functions.step_enqueue(connection, message_id, step, version=version_of(connection.alias))
     except DataError as error:
         if not isinstance(error.__cause__, InvalidParameterValue):
@@ -84,13 +81,13 @@ def pause(queue: str, *, by: str | None = None, database: str | None = None) -> 
     A worker still begins the messages that it has prefetched.  Those are as many as its slots can start within about
     50 ms, at most a thousand jobs a process.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         functions.queue_pause(connection, names.name_of("queue", queue), by and by[:255])
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:
     """Resumes a queue.  False: it was not paused."""
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.queue_resume(connection, names.name_of("queue", queue))
 
 
@@ -114,7 +111,7 @@ def order_worker(
         message = f"A worker cannot have {slots} slots: give it 1 to {MAX_SLOTS}."
         raise InvalidMessage(message)
     name = names.name_of("worker", worker)
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.worker_order(connection, name, order, slots=slots, by=by and by[:255])
 
 
@@ -123,7 +120,7 @@ def pause_schedule(name: str, *, database: str | None = None) -> bool:
 
     Raises InvalidSchedule if there is no such schedule.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.schedule_pause(connection, _known(connection, name).name)
 
 
@@ -132,7 +129,7 @@ def resume_schedule(name: str, *, database: str | None = None) -> bool:
 
     Raises InvalidSchedule if there is no such schedule.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         known = _known(connection, name)
         rule = Rule(cron=known.cron, interval_ms=known.interval_ms, timezone=known.timezone)
         next_at = times.not_before(rule.first_after(functions.now(connection)))
@@ -145,7 +142,7 @@ def run_schedule(name: str, *, database: str | None = None) -> int:
     If another message holds the unique key of the task, it returns the id of that message or raises
     ``DuplicateMessage``, as ``enqueue`` does.  Raises ``InvalidSchedule`` if there is no such schedule.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         known = _known(connection, name)
         message = schedules.message_of(connection, known, version=version_of(connection.alias))
         if message is None:
@@ -180,7 +177,7 @@ def set_channel(
             message = f"{what} must be a whole number from 0 to {MAX_LIMIT:,}, or None for no limit, not {limit!r}."
             raise InvalidMessage(message)
     interval_ms = None if release_interval is None else _milliseconds(release_interval)
-    with _connected(database) as connection:
+    with connected(database) as connection:
         functions.channel_set(connection, names.name_of("channel", name), release_interval_ms=interval_ms, **limits)
 
 
@@ -190,7 +187,7 @@ def release_channel(name: str, *, database: str | None = None) -> bool:
     True: the channel is deleted already.  False: it still has messages.  Raises InvalidMessage if there is no such
     channel.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         gone = functions.channel_release(connection, names.name_of("channel", name))
     if gone is None:
         message = f"There is no channel {name!r}: it has neither limits nor messages."
@@ -202,7 +199,7 @@ def repair_channels(name: str | None = None, *, database: str | None = None) -> 
     """Recounts the running messages of each channel, or of one, and returns the corrected counts: (channel, before,
     after).  Needed after triggers were switched off or the table was truncated; nothing else makes a count wrong.
     """
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.channel_repair(connection, None if name is None else names.name_of("channel", name))
 
 
@@ -230,7 +227,7 @@ def edit(
     how = edit_filter.parameters(
         action, run_at=run_at, queue=None if queue is None else names.name_of("queue", queue), priority=priority
     )
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.edit_ask(connection, action, what, how, by=by and by[:63])
 
 
@@ -242,13 +239,13 @@ def count_edit(
     database: str | None = None,
 ) -> functions.EditCount:
     """Counts what matches the filter of an edit, for at most so many ``seconds``, and changes nothing."""
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.edit_count(connection, action, which.as_json(action), seconds=seconds)
 
 
 def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditState:
     """Returns how far an edit is."""
-    with _connected(database) as connection:
+    with connected(database) as connection:
         found = functions.edit_state(connection, _edit_id(edit_id))
     if found is None:
         raise _unknown_edit(edit_id)
@@ -257,13 +254,13 @@ def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditSt
 
 def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = None) -> bool:
     """Stops an edit: what it has done stays done.  False: it has ended, or was stopped before."""
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.edit_stop(connection, _edit_id(edit_id), by=by and by[:63])
 
 
 def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
     """Lets a stopped edit go on where it stood.  False: it has ended, or was not stopped."""
-    with _connected(database) as connection:
+    with connected(database) as connection:
         return functions.edit_resume(connection, _edit_id(edit_id))
 
 
@@ -305,10 +302,3 @@ def _unknown(name: str) -> InvalidSchedule:
     return InvalidSchedule(
         f"There is no schedule {name!r}. Workers create the schedules of the project's code when they start."
     )
-
-
-@contextmanager
-def _connected(database: str | None, result: AnyTaskResult | str | int | None = None) -> Iterator[Any]:
-    alias = database_of(database, result)
-    with functions.explained(alias):
-        yield connections[alias]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from django.utils.module_loading import import_string
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from django_pgqueue.exceptions import PgQueueError
+from django_pgqueue.functions import explained
 
 
 def pgqueue_backends() -> dict[str, PgQueueBackend]:
@@ -89,6 +91,14 @@ def database_of(given: str | None, result: Any = None) -> str:
         f"the database, as database=. The databases and their backends are: {choices}."
     )
     raise PgQueueError(message)
+
+
+@contextmanager
+def connected(given: str | None, result: Any = None) -> Iterator[Any]:
+    """Gives Django's connection to the database of a call, whose errors say what an outdated queue needs."""
+    database = database_of(given, result)
+    with explained(database):
+        yield connections[database]
 
 
 @cache

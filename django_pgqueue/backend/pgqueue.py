@@ -28,6 +28,7 @@ from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
 from django_pgqueue.tasks import call as task_call, registry, sensitive, validation
 from django_pgqueue.tasks.task import PgQueueTask
 from django_pgqueue.values import names, redaction, times
+from django_pgqueue.values.limits import MAX_PRIORITY, MIN_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -169,8 +170,9 @@ def _validate_types(task: AnyTask) -> None:
     """Raises InvalidTask, with the value, where Django's own validation lacks it or would raise another error."""
     # The annotations of a Task give its types, but a caller may pass other ones.
     priority, run_after, queue_name = cast("tuple[Any, Any, Any]", (task.priority, task.run_after, task.queue_name))
-    if not (isinstance(priority, (int, float)) and -100 <= priority <= 100 and priority == int(priority)):
-        message = f"priority must be a whole number between -100 and 100, not {priority!r}."
+    is_number = isinstance(priority, (int, float))
+    if not (is_number and MIN_PRIORITY <= priority <= MAX_PRIORITY and priority == int(priority)):
+        message = f"priority must be a whole number between {MIN_PRIORITY} and {MAX_PRIORITY}, not {priority!r}."
         raise InvalidTask(message)
     if run_after is not None and not isinstance(run_after, dt.datetime):
         message = f"run_after must be a datetime, or a timedelta in using(), not {run_after!r}."

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.core.exceptions import PermissionDenied
-from django.db import connections
 
 from django_pgqueue import functions
-from django_pgqueue.backend.lookup import database_of
+from django_pgqueue.backend.lookup import connected
 from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.values import names
@@ -62,9 +61,7 @@ def decide(
             "NUL and lone surrogates."
         )
         raise InvalidMessage(words)
-    alias = database_of(database, message)
-    connection = connections[alias]
-    with functions.explained(alias):
+    with connected(database, message) as connection:
         permission = functions.approval_permission(connection, message_id, name)
     if not user.has_perm(permission or RUN):
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."

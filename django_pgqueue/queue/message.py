@@ -160,15 +160,18 @@ class ReceivedMessage:
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
+        with self._told(), functions.explained(self.database):
+            yield
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         """Lets a listener have the next message when this one has ended, and that is committed."""
         if self.listener is None:
-            with functions.explained(self.database):
-                yield
+            yield
             return
         self.listener.ending(self.received)
         try:
-            with functions.explained(self.database):
-                yield
+            yield
         except AttemptLost:
             self.listener.ended(self.received)
             raise

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from asgiref.sync import sync_to_async
-from django.db import DataError, connections, transaction
+from django.db import DataError, transaction
 
 from django_pgqueue import functions, traces
 from django_pgqueue.backend import lookup
-from django_pgqueue.backend.lookup import database_of
+from django_pgqueue.backend.lookup import connected, database_of
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, NewMessage, Published, Route
@@ -22,7 +21,7 @@ from django_pgqueue.values.names import name_of
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from django_pgqueue.compat import AnyTask
 
@@ -63,7 +62,7 @@ class Exchange:
         """
         when = times.when(run_after=run_after)
         traced = lookup.traces_enabled(self._database)
-        with self._connected() as connection, traces.sending(traced=traced, queue=self.name) as sending:
+        with connected(self.database) as connection, traces.sending(traced=traced, queue=self.name) as sending:
             published = functions.message_publish(
                 connection,
                 self.name,
@@ -83,17 +82,17 @@ class Exchange:
 
     def route(self, routing_key: str) -> list[Route]:
         """Returns where a message with this routing key would go."""
-        with self._connected() as connection:
+        with connected(self.database) as connection:
             return functions.exchange_route(connection, self.name, checked_key(routing_key))
 
     def declare(self) -> bool:
         """Makes the exchange.  Returns False if it was there."""
-        with self._connected() as connection:
+        with connected(self.database) as connection:
             return functions.exchange_declare(connection, self.name)
 
     def delete(self) -> bool:
         """Deletes the exchange with its bindings; messages stay.  Returns False if there was none."""
-        with self._connected() as connection:
+        with connected(self.database) as connection:
             return functions.exchange_delete(connection, self.name)
 
     def bind(
@@ -119,7 +118,7 @@ class Exchange:
         self, pattern: str, *, queue: str | None = None, task: AnyTask | None = None, regex: bool = False
     ) -> bool:
         """Removes a binding.  Returns False if there was none."""
-        with self._connected() as connection:
+        with connected(self.database) as connection:
             return functions.binding_delete(connection, self._binding(pattern, queue, task, regex=regex))
 
     def _binding(
@@ -149,7 +148,7 @@ class Exchange:
     def _declared(self, binding: KnownBinding) -> bool:
         try:
             # A pattern that PostgreSQL refuses must not break the caller's transaction.
-            with self._connected() as connection, transaction.atomic(using=connection.alias):
+            with connected(self.database) as connection, transaction.atomic(using=connection.alias):
                 if self.name not in functions.exchanges(connection):
                     raise UnknownExchange(self._is_unknown())
                 return functions.binding_declare(connection, binding)[1]
@@ -175,12 +174,6 @@ class Exchange:
     @property
     def _database(self) -> str:
         return database_of(self.database)
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        alias = self._database
-        with functions.explained(alias):
-            yield connections[alias]
 
 
 def publish(
