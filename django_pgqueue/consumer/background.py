@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
+from django_pgqueue.consumer.connection import ANSWER_SECONDS
 from django_pgqueue.consumer.errors import first_line, is_of_no_use
 from django_pgqueue.consumer.session import Session
 
@@ -58,12 +59,16 @@ class Background:
         worker: str,
         pooled: bool,
         row_wait_ms: int,
-        statement_ms: int = 0,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.name = name
         self.duties = duties
         self.session = Session(
-            database, consumer=worker, pooled=pooled, row_wait_ms=row_wait_ms, statement_ms=statement_ms
+            database,
+            consumer=worker,
+            pooled=pooled,
+            row_wait_ms=row_wait_ms,
+            answer_seconds=answer_seconds,
         )
         self.problems: dict[str, str] = {}
         """The errors of duties that do not work, by the name of the duty."""

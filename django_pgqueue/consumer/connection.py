@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -63,35 +64,52 @@ def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
 
 
 MAX_READS_AHEAD = 50
+ANSWER_SECONDS = 300.0
+"""The keepalives find nothing wrong where something between the worker and the server acknowledges what it gets and
+passes nothing on, as a pooler that hangs.  A statement of a consumer takes a minute at most, and PgBouncer may let it
+wait for two before that (``query_wait_timeout``)."""
 
 
 class WorkerConnection(psycopg.Connection[Any]):
-    """Reads the rest of an answer as soon as it has begun to come.
+    """Reads the rest of an answer as soon as it has begun to come, and does not wait for an answer for ever.
 
     An answer of some hundred messages takes a dozen reads.  psycopg waits before each of them, and releases the
     interpreter lock to do so; in a worker whose slots are busy it then waits for the lock, up to 5 ms each time.
     """
 
+    answer_seconds = ANSWER_SECONDS
+    """The connection is closed when nothing has come for so long."""
+
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
-        return super().wait(_reading_ahead(gen), *args, **kwargs)
+        return super().wait(self._reading_ahead(gen), *args, **kwargs)
+
+    def _reading_ahead(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        until = None
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                until = None if ready else self._not_ready(until)  # ten times a second, but not by psycopg 3.1
+                wanted = gen.send(ready)
+                if ready and ready & Ready.R:
+                    for _ in range(MAX_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
+                        if wanted != Wait.R:
+                            break
+                        wanted = gen.send(Ready.R)
+        except StopIteration as end:
+            return end.value
+
+    def _not_ready(self, until: float | None) -> float:
+        """Returns when the time for the answer ends: ``until``, if it has begun."""
+        now = time.monotonic()
+        if until is not None and now > until:
+            self.pgconn.finish()
+            message = f"the session has not answered for {self.answer_seconds:g} seconds"
+            raise psycopg.OperationalError(message)
+        return now + self.answer_seconds if until is None else until
 
 
-def _reading_ahead(gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            wanted = gen.send(ready)
-            if ready and ready & Ready.R:
-                for _ in range(MAX_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
-                    if wanted != Wait.R:
-                        break
-                    wanted = gen.send(Ready.R)
-    except StopIteration as end:
-        return end.value
-
-
-def connect(database: str, *, pooled: bool = False) -> psycopg.Connection[Any]:
+def connect(database: str, *, pooled: bool = False) -> WorkerConnection:
     """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would drop what the session
     has prepared, that of ``Statements`` too, and poolers give every transaction another session.
 

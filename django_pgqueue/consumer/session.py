@@ -11,7 +11,7 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.consumer.connection import connect, listen
+from django_pgqueue.consumer.connection import ANSWER_SECONDS, connect, listen
 from django_pgqueue.consumer.errors import is_of_no_use
 from django_pgqueue.consumer.statements import Statements
 from django_pgqueue.functions import MISSED_AFTER_MS
@@ -19,6 +19,7 @@ from django_pgqueue.functions import MISSED_AFTER_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from django_pgqueue.consumer.connection import WorkerConnection
     from django_pgqueue.functions.connection import Connection
 
 logger = logging.getLogger("django_pgqueue.worker")
@@ -45,6 +46,7 @@ class Session:
     ``row_wait_ms``: how long a statement waits at most for a row that another session has locked, before it ends in
     LockNotAvailable.
     ``statement_ms``: how long it may take at all.
+    ``answer_seconds``: how long a session may be silent that owes an answer.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Session:
         kind: str = "worker",
         row_wait_ms: int = 0,
         statement_ms: int = 0,
+        answer_seconds: float = ANSWER_SECONDS,
         renamed: Callable[[], str] | None = None,
     ) -> None:
         """``pooled``: each transaction may have another server session, so nothing in the session may outlive it.
@@ -75,8 +78,9 @@ class Session:
         self.notified = notified
         self.parked = parked
         self.renamed = renamed
+        self.answer_seconds = answer_seconds
         self.limits = {"lock_timeout": row_wait_ms, "statement_timeout": statement_ms}
-        self.connection: psycopg.Connection[Any]
+        self.connection: WorkerConnection
         self.statements: Connection
         """The same connection, as the queue's functions need it."""
         self.server: Any = None
@@ -90,8 +94,9 @@ class Session:
     def is_closed(self) -> bool:
         return self.connection.closed
 
-    def open(self) -> psycopg.Connection[Any]:
+    def open(self) -> WorkerConnection:
         connection = connect(self.database, pooled=self.pooled)
+        connection.answer_seconds = self.answer_seconds
         try:
             with connection.transaction():
                 server = self._begin(connection, local=self.pooled)

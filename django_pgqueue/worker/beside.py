@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from django_pgqueue.consumer.background import Background
+from django_pgqueue.consumer.connection import ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from django_pgqueue.consumer.session import Session
 
 ROW_WAIT_MS = 200
+UPKEEP, UPKEEP_ANSWER_SECONDS = "upkeep", 3600.0
+"""The thread whose statements may take long, as a vacuum after a long transaction, and how long it waits for each."""
 
 
 class Beside:
@@ -30,6 +33,7 @@ class Beside:
                 worker=session.consumer,
                 pooled=session.pooled,
                 row_wait_ms=ROW_WAIT_MS,
+                answer_seconds=UPKEEP_ANSWER_SECONDS if name == UPKEEP else ANSWER_SECONDS,
             )
             for name, of_thread in duties.items()
         }

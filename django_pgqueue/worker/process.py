@@ -19,7 +19,7 @@ from django_pgqueue.consumer.polling import Polling
 from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import Wakeup
 from django_pgqueue.tasks import registry
-from django_pgqueue.worker.beside import Beside
+from django_pgqueue.worker.beside import UPKEEP, Beside
 from django_pgqueue.worker.claim.claimer import Claimer
 from django_pgqueue.worker.claim.held import Heartbeats, ProgressReports
 from django_pgqueue.worker.claim.registration import Registration
@@ -144,7 +144,7 @@ class WorkerProcess:
             self.session,
             {
                 "heartbeats": [self.heartbeats, ProgressReports(self.slots.reports)],
-                "upkeep": [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum, self.upkeep.rollup],
+                UPKEEP: [self.upkeep.edits, self.upkeep.maintenance, self.upkeep.vacuum, self.upkeep.rollup],
             },
         )
         self.is_started = False

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from django_pgqueue.queue.listener import AsyncListener, Listener
     from tests.support.fixtures.workers import Session
+    from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -375,6 +376,17 @@ def test_a_lost_connection_is_reopened_and_wakes_the_sleeper_again(ears: Any, se
     wait_until(lambda: ear.listener._pump.polling.next_look > 0, "it has looked")
     MAIL.send("after")
     assert waits.result(SECONDS).content == "after"
+    message.ack()
+
+
+def test_a_listener_whose_session_never_answers_connects_anew(ears: Any, proxy: Proxy) -> None:
+    ear = ears(slots=2)
+    MAIL.send("before")
+    message = ear.next()
+    proxy.fall_silent()
+    ear.listener._pump.connection.answer_seconds = 0.1
+    MAIL.send("after")
+    assert ear.next().content == "after"
     message.ack()
 
 

@@ -20,6 +20,7 @@ class Proxy:
         self.requests = self.answers = PASS
         self.refuses = False
         self.port = 0
+        self._silences = 0
         self._writers: set[asyncio.StreamWriter] = set()
         self._clients: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -30,6 +31,10 @@ class Proxy:
     def heal(self) -> None:
         self.requests = self.answers = PASS
         self.refuses = False
+
+    def fall_silent(self) -> None:
+        """Acknowledges what comes on the connections of now, and passes nothing on, as a pooler that hangs."""
+        self._silences += 1
 
     def cut(self) -> None:
         """Resets all connections."""
@@ -69,14 +74,19 @@ class Proxy:
             return
         self._writers |= {writer, up}
         self._clients.add(writer)
-        await asyncio.gather(self._pump(reader, up, "requests"), self._pump(above, writer, "answers"))
+        silences = self._silences
+        await asyncio.gather(
+            self._pump(reader, up, "requests", silences), self._pump(above, writer, "answers", silences)
+        )
         self._writers -= {writer, up}
         self._clients.discard(writer)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: str, silences: int
+    ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if getattr(self, direction) == PASS:
+                if getattr(self, direction) == PASS and silences == self._silences:
                     writer.write(data)
                     await writer.drain()
         with contextlib.suppress(OSError, RuntimeError):

@@ -30,7 +30,7 @@ from django_pgqueue.worker.run.connections import close_lost_connections, leave_
 from django_pgqueue.worker.run.session_reset import state_of, watch
 from tests.support.address import conninfo
 from tests.support.databases import refusing_connections
-from tests.support.proxy import DROP, Proxy
+from tests.support.proxy import DROP
 from tests.support.site import jobs, slow, tasks
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
     from tests.support.fixtures.workers import Session, Start
+    from tests.support.proxy import Proxy
 
 
 @pytest.mark.django_db(transaction=True)
@@ -309,18 +310,9 @@ def end(session: Session, pid: int) -> None:
 
 
 @pytest.fixture
-def proxy(transactional_db: None, monkeypatch: pytest.MonkeyPatch, session: Session) -> Iterator[Proxy]:
-    """In front of the server: a network that may swallow packets."""
-    at = connection.settings_dict
-    if not at["HOST"] or at["HOST"].startswith("/"):
-        pytest.skip("needs a server that is reached by TCP")
-    proxy = Proxy(int(at["PORT"] or 5432))
-    for name, value in {"HOST": "127.0.0.1", "PORT": proxy.port}.items():
-        monkeypatch.setitem(connections.settings["default"], name, value)
+def proxy(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     monkeypatch.setattr(session_reset, "MAX_ANSWER_SECONDS", 0.1)
-    yield proxy
-    proxy.cut()
-    wait_until(lambda: not session.strangers(), "the server's half has gone, too")
+    return proxy
 
 
 def test_a_session_of_which_only_the_client_s_half_lasts_is_closed(proxy: Proxy) -> None:

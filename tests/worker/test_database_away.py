@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume, Effects
     from tests.support.fixtures.workers import Start
+    from tests.support.proxy import Proxy
 
 
 def terminate_workers_sessions(session: Session) -> int:
@@ -170,3 +171,18 @@ def test_a_worker_stops_while_the_database_is_away(start: Start, diary: Diary, d
     assert diary.words() == ["x"]
     assert f"succeeded id={held.id}" in worker.output
     assert re.search(f"abandoned id={held.id} .*: its end could not be recorded", worker.output)
+
+
+def test_a_session_that_acknowledges_and_never_answers_is_closed(
+    consume: Consume, proxy: Proxy, diary: Diary, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What ended meanwhile is recorded on the next connection, and the process claims again."""
+    consumer = consume(threads=1)
+    held = hold.enqueue("x")
+    started(diary, "x")
+    proxy.fall_silent()
+    consumer.session.connection.answer_seconds = 0.1
+    diary.allow("x-1")
+    assert statuses(ended(held)) == ["succeeded"]
+    assert "the session has not answered for 0.1 seconds" in caplog.text
+    assert statuses(ended(write.enqueue("y"))) == ["succeeded"]
