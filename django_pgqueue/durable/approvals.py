@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import connected
@@ -61,11 +62,18 @@ def decide(
             "NUL and lone surrogates."
         )
         raise InvalidMessage(words)
-    with connected(database, message) as connection:
-        permission = functions.approval_permission(connection, message_id, name)
+    with connected(database, message) as connection, transaction.atomic(using=connection.alias):
+        _refuse_others(connection, message_id, name, user)
+        status = functions.approval_decide(
+            connection, message_id, name, approved=approved, by=str(user.get_username()), comment=comment or None
+        )
+        # The job may have asked since the first look, which found no permission.
+        _refuse_others(connection, message_id, name, user)
+    return status
+
+
+def _refuse_others(connection: Any, message_id: int, name: str, user: Person) -> None:
+    permission = functions.approval_permission(connection, message_id, name)
     if not user.has_perm(permission or RUN):
         words = f"{user.get_username()} may not decide {name!r} of message {message_id}."
         raise PermissionDenied(words)
-    return functions.approval_decide(
-        connection, message_id, name, approved=approved, by=str(user.get_username()), comment=comment or None
-    )

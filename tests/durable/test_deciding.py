@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -86,3 +87,21 @@ def test_who_may_run_messages_decides_where_no_permission_is_named() -> None:
     result = tasks.asks.enqueue()
     drain()
     assert decide(result, "ship-abroad", approved=False, user=user_with("run_message")) == "decided"
+
+
+def test_who_is_asked_for_a_permission_meanwhile_decides_nothing() -> None:
+    """Whoever may run messages could otherwise send decisions until one comes as the job asks."""
+    result = tasks.asks.enqueue(to="auth.view_group")
+
+    class Runner:
+        def has_perm(self, perm: str, obj: Any = None) -> bool:  # noqa: ARG002 -- as Django's users have it
+            if not Approval.objects.exists():
+                drain()
+            return perm == "django_pgqueue.run_message"
+
+        def get_username(self) -> str:
+            return "eve"
+
+    with pytest.raises(PermissionDenied, match="eve may not decide 'ship-abroad'"):
+        decide(result, "ship-abroad", approved=True, user=Runner())
+    assert all(approval.decided_at is None for approval in Approval.objects.all())
