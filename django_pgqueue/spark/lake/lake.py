@@ -81,7 +81,7 @@ class Version:
 
     @property
     def source(self) -> str:
-        """The database that the attempts come from: the cluster's identifier and the database's name."""
+        """The queue that the attempts come from: the cluster's identifier, the database and the schema."""
         return self.settings["pgqueue.source"]
 
     @property

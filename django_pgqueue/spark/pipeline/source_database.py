@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.lake import Lake, Version
 
-IDENTITY = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
+DATABASE = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
+SCHEMA = "select c.relnamespace::regnamespace::text from pg_class c where c.oid = to_regclass('pgqueue_attempt')"
 TODAY = "select (pgqueue_clock() at time zone 'UTC')::date"
 UNREAD = """
     select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
@@ -56,8 +57,13 @@ class Origin:
         self.primary = primary
         """Where to connect to for what a replica does not know."""
 
+    def database(self) -> str:
+        """Returns what a lake that 0.1.0 has made calls its source."""
+        return str(self._value(DATABASE))
+
     def identity(self) -> str:
-        return str(self._value(IDENTITY))
+        """Names the queue: a database has one in each of several schemas, whose ids and transactions look alike."""
+        return f"{self.database()}/{self._value(SCHEMA)}"
 
     def require_queue(self) -> None:
         """Raises an error before a lake is made from a database that has no queue."""
@@ -77,11 +83,11 @@ class Origin:
 
     def next_position(self, version: Version) -> int:
         """Returns how far the lake can follow now; raises an error if this is not the history that it has followed."""
-        if version.source != (found := self.identity()):
+        if version.source not in {found := self.identity(), self.database()}:
             message = (
-                f"The lake has the history of database {version.source}, and this is {found}. Use another folder, or "
-                "the database that it was exported from. If it is the same one, renamed, upgraded or restored: "
-                "qpipeline export --adopt."
+                f"The lake has the history of the queue {version.source} (cluster/database/schema), and this is "
+                f"{found}. Use another folder, or the database that it was exported from. If it is the same one, "
+                "renamed, upgraded or restored: qpipeline export --adopt."
             )
             raise LakeError(message)
         horizon = self.horizon()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import re
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from uuid import uuid4
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.spark import steps
 from django_pgqueue.spark.errors import SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
@@ -20,6 +22,7 @@ from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, f
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import ended, settled, url_without_password
+from tests.support.databases import install, session_in
 from tests.support.sessions import NOON, end_one
 
 if TYPE_CHECKING:
@@ -218,6 +221,39 @@ def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both
     with pytest.raises(LakeError, match="no attempt of this database"):
         adopt(spark, lake, options=options)
     assert opened.version().number == version
+
+
+def test_the_queue_in_another_schema_of_the_database_is_another_one(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would move the position past attempts of the first one, which would be missing for ever."""
+    session = connect()
+    ended(session, 2)
+    export(spark, lake, options=options)
+    url = os.environ[VARIABLE]
+    session.rows("create schema neighbour")
+    try:
+        with session_in(url, search_path="neighbour") as other:
+            install(other)
+            ended(other)
+        monkeypatch.setenv(VARIABLE, make_conninfo(url, options="-c search_path=neighbour"))
+        with pytest.raises(LakeError, match=r"the queue \d+/\w+/public .*, and this is \d+/\w+/neighbour"):
+            export(spark, lake, options=options)
+    finally:
+        session.rows("drop schema neighbour cascade")
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+def test_a_lake_of_the_first_release_names_no_schema(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    ended(session)
+    export(spark, lake, options=options)
+    version = Lake.open(spark, lake).version()
+    Lake.open(spark, lake).adopt(version, version.source.rpartition("/")[0], version.position)
+    ended(session)
+    assert export(spark, lake, options=options).rows == 1
 
 
 def test_days_that_the_lake_has_are_dropped_and_others_stay(
