@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -95,4 +96,8 @@ def publish(database: str) -> None:
     """Gives the database's URL to this process and those that it starts: not in a plan, nor in an argument."""
     parameters = connections[database].get_connection_params()
     known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    if role := connections[database].settings_dict["OPTIONS"].get("assume_role"):
+        escaped = re.sub(r"([\\ ])", r"\\\1", role)
+        others = parameters.get("options") or os.environ.get("PGOPTIONS", "")
+        parameters["options"] = f"{others} -c role={escaped}"
     os.environ[VARIABLE] = make_conninfo(**{name: value for name, value in parameters.items() if name in known})

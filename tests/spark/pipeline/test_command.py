@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client, override_settings
+from psycopg import sql
 
-from django_pgqueue.management.commands.qpipeline import VARIABLE
+from django_pgqueue.management.commands.qpipeline import VARIABLE, publish
 from django_pgqueue.models import Attempt, ReportHour
 from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
@@ -21,6 +24,7 @@ from django_pgqueue.spark.pipeline import Scenario, report, whatif
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.settings import TASKS
 from tests.spark.pipeline.conftest import settled
+from tests.support.address import conninfo
 from tests.support.fixtures.workers import diary, environment, rows, session, start
 from tests.support.site.tasks import fail, take
 from tests.support.waiting import wait_until
@@ -163,6 +167,24 @@ def test_a_mistake_is_a_command_error_and_nothing_is_written(
     with pytest.raises(CommandError, match=words):
         call_command("qpipeline", *(word.format(lake=lake) for word in arguments), verbosity=0)
     assert not list(lake.rglob("*.parquet"))
+
+
+def test_spark_assumes_the_role_of_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login may have no rights of its own."""
+    role = 'Shop "a" b\\c'
+    options = {"assume_role": role, "options": "-c search_path=elsewhere"}
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", connection.settings_dict["OPTIONS"] | options)
+    named = sql.Identifier(role)
+    with psycopg.connect(conninfo(), autocommit=True) as session:
+        session.execute(sql.SQL("create role {}").format(named))
+        try:
+            publish("default")
+            with psycopg.connect(os.environ[VARIABLE]) as assumed:
+                found = assumed.execute("select current_user, current_setting('search_path')").fetchone()
+        finally:
+            session.execute(sql.SQL("drop role {}").format(named))
+    assert found == (role, "elsewhere")
 
 
 def test_a_package_that_is_missing_is_named() -> None:
