@@ -4,7 +4,7 @@
 -- You may repeat it.  Run it as a superuser or as the owner of the queue, who needs createrole for it.  The queue is
 -- the one that the search_path finds.  roles_drop.sql is the way back.
 --
---   pgqueue_producer   enqueues and publishes.  No rights to any table: its functions run with those of their owner
+--   pgqueue_producer   enqueues, publishes and emits.  No rights to tables: its functions run with those of their owner
 --   pgqueue_consumer   runs workers; may do what producers may
 --   pgqueue_reader     reads all tables and changes nothing
 --   pgqueue_admin      everything but to alter or drop the tables; may do what the others may

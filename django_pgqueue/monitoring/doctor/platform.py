@@ -59,9 +59,10 @@ LIMITED_RIGHTS = Kind(
 ROW_SECURITY = Kind(
     "row-security",
     Severity.ERROR,
-    "A worker runs no job that it does not see, and pages and commands do not count it: no error says so. Turn "
-    "row-level security off for these tables, or let the role bypass it. A site keeps others away by rights: see "
-    "sql/roles.sql.",
+    "A worker runs no job that it does not see, and pages and commands do not count it: no error says so. For the "
+    "worker such a job has ended: jobs that wait for it run too early, and a channel with such jobs loses its turn, "
+    "for other workers too, until pgqueue_channel_repair(). Turn row-level security off for these tables, or let the "
+    "role bypass it. A site keeps others away by rights: see sql/roles.sql.",
 )
 
 OPEN_FUNCTIONS = Kind(
