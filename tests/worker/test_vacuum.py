@@ -52,7 +52,7 @@ def dead(session: Session) -> int:
     session.rows("vacuum pgqueue_message")
     session.rows(LEAVE_DEAD_ROWS)
     session.rows("delete from pgqueue_message")
-    session.rows("select pg_stat_force_next_flush()")
+    session.tell_statistics()
     wait_until(lambda: counts(session)[0] >= 50, "the dead rows are counted")
     return counts(session)[1]
 
