@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import itertools
 import math
 import os
 import threading
@@ -571,18 +572,36 @@ def report(transactional_db: None) -> None:
     )
 
 
+WORDS_OF_CHARTS = """
+    return [...document.querySelectorAll(".pgqueue-chart svg")].flatMap(chart => {
+        const boxes = [...chart.querySelectorAll("text")].map(text => text.getBoundingClientRect());
+        const frame = chart.getBoundingClientRect().left;
+        return boxes.filter(box => box.width).map(({left, right, bottom}) => [frame, left, right, bottom]);
+    });
+"""
+
+
 @pytest.mark.usefixtures("report")
 def test_insights_are_readable_and_fit_a_narrow_screen(page: browser.Page) -> None:
     page.open(INSIGHTS)
     page.shows("started too late", "Throughput", "shop.couriers.LineIsBusy")
     looked_at(page, "insights")
+    words = narrow(page, WORDS_OF_CHARTS)
+    assert all(chart < left for chart, left, _, _ in words), "none is cut"
+    neighbours = [(one, other) for one, other in itertools.pairwise(words) if one[3] == other[3]]
+    assert len(neighbours) >= 6
+    assert all(one[2] + 10 < other[1] for one, other in neighbours), "the times stand apart"
 
 
 def width(page: browser.Page) -> int:
     """The width of the page on a narrow screen: nothing but tables has to be moved sideways."""
+    return int(narrow(page, "return document.documentElement.scrollWidth"))
+
+
+def narrow(page: browser.Page, script: str) -> Any:
     viewport = {"width": NARROW, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", viewport)
-    found = int(page.driver.execute_script("return document.documentElement.scrollWidth"))
+    found = page.driver.execute_script(script)
     page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 WIDTH, HEIGHT = 640, 200
-LEFT, RIGHT, TOP, BOTTOM = 52, 8, 10, 22
+LEFT, RIGHT, TOP, BOTTOM = 64, 8, 10, 22
 LABELS = 6
 
 
