@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import tomllib
 from typing import TYPE_CHECKING
 
@@ -51,6 +53,26 @@ def test_the_wheel_is_installed_by_its_name_with_each_extra_and_runs_the_readme(
         for extra in extras:
             installation.try_out(FOR[extra])
         assert_it_is_the_wheel(installation)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="the oldest psycopg has no binary for newer Pythons")
+def test_the_oldest_versions_that_are_allowed_run_the_readme(shelf: Path, tmp_path: Path, conninfo: str) -> None:
+    installation = Installation.made(tmp_path)
+    extras = {name: lines for name, lines in PYPROJECT["project"]["optional-dependencies"].items() if name != "spark"}
+    lines = [
+        *PYPROJECT["project"]["dependencies"],
+        "psycopg[binary]>=3.1.12",
+        *(one for of in extras.values() for one in of),
+    ]
+    assert "psycopg>=3.1.12" in lines, "the binary has the same version"
+    oldest = [re.sub(r">=([\d.]+)[^;]*", r"==\1", line) for line in lines]
+    installation.install("--find-links", str(shelf), f"{DISTRIBUTION}[{','.join(extras)}]=={VERSION}", *oldest)
+    with empty_database(conninfo, "oldest") as database:
+        installation.write_readmes_project(database)
+        installation.follow_readme(database)
+    for extra in extras:
+        installation.try_out(FOR[extra])
+    assert installation.run("-c", "import psycopg; print(psycopg.__version__)").strip() == "3.1.12"
 
 
 @pytest.mark.spark
