@@ -308,7 +308,7 @@ def secrets(db: None) -> list[str]:
     content = f'{{"args": ["{SECRET}"], "kwargs": {{}}}}'
     send(content, queue="other", headers=f'{{"trace": "{SECRET}"}}')
     complete(claim("other")[0], f'"{SECRET}"')
-    waiting = send(content, headers=f'{{"trace": "{SECRET}"}}')
+    waiting = send(content, headers=f'{{"trace": "{SECRET}", "schedule": "{SECRET}"}}')
     [held] = claim()
     retry(held, dequeue_at=2**50, state=f'["{SECRET}"]')
     [ended] = Attempt.objects.filter(final=True)

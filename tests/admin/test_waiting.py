@@ -11,6 +11,7 @@ from django.db import connection
 from django_pgqueue import control, functions
 from django_pgqueue.models import Message
 from django_pgqueue.monitoring import waiting
+from tests.admin.test_schedule import by_hand
 from tests.support.fixtures.admin import MESSAGES, claim, complete, fail, lose, retry, send, sign_in, sql
 
 if TYPE_CHECKING:
@@ -210,6 +211,7 @@ class TestRelated:
         assert self.related(root, again) == [f"enqueued again from {first}"]
 
     def test_the_page_names_its_schedule(self, root: Visitor) -> None:
+        by_hand("night <b>")
         pk = send(headers='{"schedule": "night <b>"}')
         assert self.related(root, pk) == ["enqueued by the schedule night <b>"]
 

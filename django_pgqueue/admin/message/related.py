@@ -14,7 +14,7 @@ from django_pgqueue.admin.parts.database import alias, link, url
 from django_pgqueue.admin.parts.expressions import Short
 from django_pgqueue.admin.parts.read_only import is_id
 from django_pgqueue.admin.parts.status import status_of
-from django_pgqueue.models.tables import Attempt, Message
+from django_pgqueue.models.tables import Attempt, Message, Schedule
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -74,7 +74,7 @@ class Related(NamedTuple):
             siblings,
             standing(ids, now, history=history),
             getattr(message, "again_from", None),
-            getattr(message, "schedule_name", None),
+            _known(getattr(message, "schedule_name", None)),
         )
 
     def lines(self) -> Iterator[tuple[str, SafeString]]:
@@ -101,6 +101,12 @@ class Related(NamedTuple):
 
 def _asked(pk: int) -> dict[str, Any]:
     return {"id": pk, "most": LOOKED_THROUGH, "named": NAMED}
+
+
+def _known(schedule: str | None) -> str | None:
+    """Returns the name of a schedule that there is: a program may write another text into the header of that name."""
+    there = schedule is not None and Schedule.objects.using(alias()).filter(pk=schedule).exists()
+    return schedule if there else None
 
 
 def _siblings(pk: int, dependents: list[int]) -> list[int]:
