@@ -12,6 +12,8 @@ from django_pgqueue.models import Channel
 from tests.support.fixtures.admin import claim, complete, send, sql
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.admin_page import Visitor
 
 pytestmark = pytest.mark.django_db
@@ -139,3 +141,15 @@ class TestRelease:
         claim()
         release_channel("busy")
         assert "released at" in root.open(f"{CHANNELS}busy/change/").root.text.lower()
+
+
+def test_who_may_only_add_channels_changes_none(visitor: Callable[..., Visitor]) -> None:
+    set_channel("acme", max_concurrency=1)
+    clerk = visitor("add_channel")
+    response = save(clerk, f"{CHANNELS}add/", name="acme", max_concurrency="9")
+    assert response.context["adminform"].form.errors["name"] == ["There is a channel “acme” already."]
+    assert limits() == (1, None, None)
+    save(clerk, f"{CHANNELS}add/", name="new", max_concurrency="9")
+    assert limits("new") == (9, None, None)
+    save(visitor("add_channel", "change_channel"), f"{CHANNELS}add/", name="acme", max_concurrency="9")
+    assert limits() == (9, None, None)

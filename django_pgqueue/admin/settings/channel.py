@@ -75,6 +75,8 @@ class ChannelForm(NamedForm):
         help_text=gettext_lazy("Milliseconds between the starts of two messages. Empty: none."),
     )
 
+    may_change = False
+
     class Meta:
         model = Channel
         fields = ("name", "max_concurrency", "max_size", "release_interval_ms")
@@ -84,10 +86,13 @@ class ChannelForm(NamedForm):
         if not is_name(name):
             message = gettext("This cannot be the name of a channel: {rule}.").format(rule=NAMES_ARE)
             raise ValidationError(message)
+        if not self.may_change and Channel.objects.using(alias()).filter(pk=name).exists():
+            message = gettext("There is a channel “{name}” already.").format(name=name)
+            raise ValidationError(message)
         return name
 
     def validate_unique(self) -> None:
-        """An existing channel gets these limits."""
+        """An existing channel gets these limits, from users who may change channels."""
 
 
 @admin.display(description=gettext_lazy("running"))
@@ -181,6 +186,11 @@ class ChannelAdmin(ReadOnlyAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:  # noqa: ARG002
         return admin.ModelAdmin.has_change_permission(self, request)
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, *args, **kwargs)
+        form.may_change = self.has_change_permission(request)
+        return form
 
     def get_fieldsets(self, request: HttpRequest, obj: Channel | None = None) -> Any:
         limits = ["max_concurrency", "max_size", "release_interval_ms"]
