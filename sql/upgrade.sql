@@ -1376,7 +1376,7 @@ begin
         p_content := pgqueue_message_readable(p_content, 'content');
         p_headers := pgqueue_message_readable(p_headers, 'headers');
     end if;
-    loop
+    for v_round in 1 .. 1000 loop
         if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
            and not exists (
                 select from pgqueue_message m
@@ -1416,7 +1416,9 @@ begin
           and (m.attempt = 0 or not m.unique_until_started);
         -- It may have ended, or given up the key, since the insert met it: then the key is free.
         continue when not found;
-        exit when v_running or p_on_conflict = 'keep';
+        if v_running or p_on_conflict = 'keep' then
+            return;
+        end if;
 
         -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
         if p_on_conflict = 'debounce' then
@@ -1449,6 +1451,9 @@ begin
         end if;
         return;
     end loop;
+    raise exception 'row-level security hides the message that holds the unique key %', quote_literal(left(p_unique_key, 100))
+        using errcode = 'insufficient_privilege',
+              hint = 'Use another key for each tenant, or let the role bypass row-level security of pgqueue_message.';
 end
 $$\;
 create or replace function pgqueue_message_create_item(p_message jsonb) returns bigint
@@ -4213,7 +4218,7 @@ begin
     end if;
     v_first := coalesce(v_first, 1);
     v_last := greatest(v_last, v_first - 1);
-    loop
+    for v_round in 1 .. 1000 loop
         insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
         values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
         on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
@@ -4224,6 +4229,10 @@ begin
         returning e.id into v_id;
         exit when v_id is not null;  -- or it has finished since the insert met it
     end loop;
+    if v_id is null then
+        raise exception 'row-level security hides the same edit of somebody else'
+            using errcode = 'insufficient_privilege', hint = 'Let the role bypass row-level security of pgqueue_edit.';
+    end if;
     perform pg_notify('pgqueue_' || r.id, 'edit')
     from (
         select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100
@@ -5430,7 +5439,7 @@ begin
         raise exception 'the payload of the event % is null', left(p_name, 50)
             using errcode = 'null_value_not_allowed', hint = 'Give a JSON value, such as {}.';
     end if;
-    loop
+    for v_round in 1 .. 1000 loop
         insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
         on conflict do nothing;
         exit when found;
@@ -5438,6 +5447,10 @@ begin
         if found then
             return case when v_same then 'repeated' else 'different' end;
         end if;  -- else retention has deleted it meanwhile
+        if v_round = 1000 then
+            raise exception 'row-level security hides the event %', quote_literal(left(p_name, 100))
+                using errcode = 'insufficient_privilege', hint = 'Let the role bypass row-level security of pgqueue_event.';
+        end if;
     end loop;
     insert into pgqueue_ended (message_id, event, look_at) values (0, p_name, pgqueue_now());
     select m.queue into v_queue from pgqueue_message m

@@ -32,7 +32,7 @@ begin
     end if;
     v_first := coalesce(v_first, 1);
     v_last := greatest(v_last, v_first - 1);
-    loop
+    for v_round in 1 .. 1000 loop
         insert into pgqueue_edit (action, filter, parameters, asked_by, first_id, last_id, position)
         values (p_action, p_filter, coalesce(p_parameters, '{}'), left(p_asked_by, 63), v_first, v_last, v_first - 1)
         on conflict (action, md5(filter::text), md5(parameters::text)) where finished_at is null do nothing
@@ -43,6 +43,10 @@ begin
         returning e.id into v_id;
         exit when v_id is not null;  -- or it has finished since the insert met it
     end loop;
+    if v_id is null then
+        raise exception 'row-level security hides the same edit of somebody else'
+            using errcode = 'insufficient_privilege', hint = 'Let the role bypass row-level security of pgqueue_edit.';
+    end if;
     perform pg_notify('pgqueue_' || r.id, 'edit')
     from (
         select w.id from pgqueue_worker w where w.silent_until is not null and octet_length(w.id) < 56 limit 100

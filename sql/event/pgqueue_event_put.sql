@@ -17,7 +17,7 @@ begin
         raise exception 'the payload of the event % is null', left(p_name, 50)
             using errcode = 'null_value_not_allowed', hint = 'Give a JSON value, such as {}.';
     end if;
-    loop
+    for v_round in 1 .. 1000 loop
         insert into pgqueue_event (name, emitted_at, payload) values (p_name, pgqueue_clock(), p_payload)
         on conflict do nothing;
         exit when found;
@@ -25,6 +25,10 @@ begin
         if found then
             return case when v_same then 'repeated' else 'different' end;
         end if;  -- else retention has deleted it meanwhile
+        if v_round = 1000 then
+            raise exception 'row-level security hides the event %', quote_literal(left(p_name, 100))
+                using errcode = 'insufficient_privilege', hint = 'Let the role bypass row-level security of pgqueue_event.';
+        end if;
     end loop;
     insert into pgqueue_ended (message_id, event, look_at) values (0, p_name, pgqueue_now());
     select m.queue into v_queue from pgqueue_message m

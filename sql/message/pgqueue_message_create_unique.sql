@@ -48,7 +48,7 @@ begin
         p_content := pgqueue_message_readable(p_content, 'content');
         p_headers := pgqueue_message_readable(p_headers, 'headers');
     end if;
-    loop
+    for v_round in 1 .. 1000 loop
         if p_channel is not null and pgqueue_channel_room(p_channel) <= 0
            and not exists (
                 select from pgqueue_message m
@@ -88,7 +88,9 @@ begin
           and (m.attempt = 0 or not m.unique_until_started);
         -- It may have ended, or given up the key, since the insert met it: then the key is free.
         continue when not found;
-        exit when v_running or p_on_conflict = 'keep';
+        if v_running or p_on_conflict = 'keep' then
+            return;
+        end if;
 
         -- Never locks a running message, even to look: its worker would wait until the caller's transaction ends.
         if p_on_conflict = 'debounce' then
@@ -121,5 +123,8 @@ begin
         end if;
         return;
     end loop;
+    raise exception 'row-level security hides the message that holds the unique key %', quote_literal(left(p_unique_key, 100))
+        using errcode = 'insufficient_privilege',
+              hint = 'Use another key for each tenant, or let the role bypass row-level security of pgqueue_message.';
 end
 $$;

@@ -24,6 +24,26 @@ def see(session: Session, worker: str = "host-1", **changes: Any) -> None:
 
 
 @contextmanager
+def behind_policy(session: Session, table: str, sees: str) -> Iterator[None]:
+    """A transaction, which is rolled back, of a role that row-level security shows some rows of a table."""
+    statements = (
+        "begin",
+        "create role tenant",
+        "grant select, insert, update, delete on all tables in schema public to tenant",
+        f"alter table {table} enable row level security",
+        f"create policy own on {table} using ({sees}) with check (true)",
+        "set local role tenant",
+        "set local statement_timeout = '10s'",
+    )
+    try:
+        for statement in statements:
+            session.rows(statement)
+        yield
+    finally:
+        session.rows("rollback")
+
+
+@contextmanager
 def hold(connect: Connect, worker: str) -> Iterator[Session]:
     """A session that holds the advisory lock of the worker, and ends."""
     session = connect()

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from tests.sql.words import behind_policy
 from tests.support.sessions import NOON, eventually, token
 
 if TYPE_CHECKING:
@@ -44,6 +45,19 @@ def has_finished(session: Session, edit: int) -> bool:
 
 def statuses(session: Session) -> list[str]:
     return [attempt.status for attempt in session.history()]
+
+
+# pgqueue_edit_ask: the same edit is asked for once
+
+
+def test_an_edit_that_row_level_security_hides_is_refused(session: Session) -> None:
+    """It looked for the edit for ever."""
+    ask(session, "cancel")
+    with (
+        behind_policy(session, "pgqueue_edit", "asked_by = 'ada'"),
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security hides the same edit"),
+    ):
+        session.value("pgqueue_edit_ask", action="cancel", filter=Jsonb({}), asked_by="ada")
 
 
 # pgqueue_edit_step: a part of the oldest edit

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
+from tests.sql.words import behind_policy
 from tests.support.sessions import token
 
 if TYPE_CHECKING:
@@ -41,6 +43,16 @@ def test_an_event_that_retention_deletes_meanwhile_is_emitted_anew(session: Sess
     )
     assert session.one("select pgqueue_event_emit('paid', '2')") == "emitted"
     assert session.one("select payload from pgqueue_event") == 2
+
+
+def test_an_event_that_row_level_security_hides_is_refused(session: Session) -> None:
+    """It looked for the event for ever."""
+    session.one("select pgqueue_event_emit('paid', '1')")
+    with (
+        behind_policy(session, "pgqueue_event", "false"),
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security hides the event 'paid'"),
+    ):
+        session.one("select pgqueue_event_emit('paid', '1')")
 
 
 def test_emitting_never_waits_for_a_waiter(connect: Connect) -> None:

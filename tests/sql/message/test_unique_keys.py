@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.sql.words import behind, see
+from tests.sql.words import behind, behind_policy, see
 from tests.support.cost import cost
 from tests.support.sessions import NOON, SECONDS, Listener, concurrently, eventually, token, tokens
 
@@ -29,6 +29,17 @@ def create(session: Session, content: Any = "tea", key: str = "invoice 7", **par
     """The id of the message that holds the key, and whether it is a new one."""
     [row] = session.call("pgqueue_message_create_unique", unique_key=key, content=content, **parameters)
     return row.p_id, row.p_created
+
+
+@every_policy
+def test_a_holder_that_row_level_security_hides_is_told_so(session: Session, on_conflict: str) -> None:
+    """It looked for the holder for ever."""
+    create(session)
+    with (
+        behind_policy(session, "pgqueue_message", "queue = 'acme'"),
+        pytest.raises(psycopg.errors.InsufficientPrivilege, match=r"security hides .* the unique key 'invoice 7'"),
+    ):
+        create(session, queue="acme", on_conflict=on_conflict)
 
 
 def test_the_first_message_is_created_and_later_calls_return_its_id(session: Session) -> None:
