@@ -77,7 +77,8 @@ def message_of(
     if message is None:
         return None
     if more := headers(schedule.task):
-        message = replace(message, headers=json.dumps(more | json.loads(message.headers or "{}")))
+        both = more | json.loads(message.headers or "{}")
+        message = replace(message, headers=json.dumps(both, ensure_ascii=False))
     return replace(message, channel=channel, unique=key, max_lost=max_lost(schedule.task), version=version)
 
 

@@ -46,7 +46,7 @@ def edit_ask(
     with connection.cursor() as cursor:
         cursor.execute(
             "select pgqueue_edit_ask(%s, %s::jsonb, %s::jsonb, coalesce(%s, session_user))",
-            (action, json.dumps(dict(which)), json.dumps(dict(parameters)), by),
+            (action, _as_json(which), _as_json(parameters), by),
         )
         return int(cursor.fetchone()[0])
 
@@ -115,14 +115,19 @@ def edit_count(
     step, ends = ATTEMPTS if action == "enqueue_again" else MESSAGES
     until = float("inf") if seconds is None else time.monotonic() + seconds
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_edit_check(%s, %s::jsonb)", (action, json.dumps(dict(which))))
+        cursor.execute("select pgqueue_edit_check(%s, %s::jsonb)", (action, _as_json(which)))
         cursor.execute(ends)
         first, last = cursor.fetchone()
         count, position = 0, (first or 0) - 1
         while last is not None and position < last:
             if time.monotonic() > until:
                 return EditCount(count, is_exact=False)
-            cursor.execute(step, (json.dumps(dict(which)), position, last))
+            cursor.execute(step, (_as_json(which), position, last))
             found, position = cursor.fetchone()
             count += found
     return EditCount(count, is_exact=True)
+
+
+def _as_json(values: Mapping[str, Any]) -> str:
+    """Without escapes, which a database in SQL_ASCII refuses."""
+    return json.dumps(dict(values), ensure_ascii=False)

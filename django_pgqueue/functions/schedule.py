@@ -151,7 +151,7 @@ def schedule_message(connection: Connection, name: str) -> NewMessage | None:
         queue=queue,
         task=task,
         priority=priority,
-        headers=json.dumps({"schedule": name}),
+        headers=json.dumps({"schedule": name}, ensure_ascii=False),  # SQL_ASCII refuses escapes
         max_attempts=max_attempts,
     )
 

@@ -206,10 +206,11 @@ def test_a_queue_in_a_database_of_somebody_else_does_its_work(
     for page in (
         MESSAGES,
         WORKERS,
-        f"{ATTEMPTS}?duration__gte=0",
+        f"{ATTEMPTS}?duration__range__gte=0",
         f"{ATTEMPTS}{Attempt.objects.latest('id').pk}/change/",
     ):
         visitor.open(page)
+    assert "Nothing waits for your decision." in visitor.open(f"{MESSAGES}approvals/").root.text
     assert "ValueError promises/test_foreign_database.py, line" in visitor.open(f"{ATTEMPTS}errors/").root.text
 
     out = io.StringIO()
@@ -249,3 +250,22 @@ def test_a_message_with_bytes_that_are_no_utf8_stops_no_other_one(foreign: None,
     assert attempt.status == "failed"
     for page in (ATTEMPTS, f"{ATTEMPTS}{attempt.pk}/change/", f"{ATTEMPTS}errors/"):
         visitor.open(page)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII"])
+def test_letters_beyond_ascii_come_to_a_database_that_knows_no_encoding(foreign: None, encoding: str) -> None:
+    """It refuses the escapes of JSON."""
+    Schedule.objects.create(
+        name="sæson", next_at=0, interval_ms=3_600_000, task=greet.module_path, content={"args": ["Ian"], "kwargs": {}}
+    )
+    sent = {control.run_schedule("sæson"), int(greet.enqueue("é").id)}
+    assert {(row.content["args"][0], row.headers and row.headers["schedule"]) for row in Message.objects.all()} == {
+        ("Ian", "sæson"),
+        ("é", None),
+    }
+    visitor = visitor_of(User.objects.create_superuser("root"))
+    assert set(visitor.open(MESSAGES).ids) == sent
+    assert visitor.open(MESSAGES, argument="é").ids == [max(sent)]
+    assert "Nothing waits for your decision." in visitor.open(f"{MESSAGES}approvals/").root.text
+    assert control.count_edit("cancel", Filter(argument="é")).matches == 1
+    assert control.edit_state(control.edit("move", Filter(argument="é"), queue="ü")).finished_at is None

@@ -41,17 +41,16 @@ limit %(most)s
 PERMISSIONS = "select distinct coalesce(a.permission, %(run)s) from pgqueue_approval a where a.decided_at is null"
 COUNTED = 10_000
 SUSPENDED = """
-select s.event, s.waits_for_children, count(*), min(s.id)
+select s.event, s.goes_on, s.waits_for_children, count(*), min(s.id)
 from (
-    select m.id, m.after_ids is not null as waits_for_children,
-           left(split_part(m.awaited_event, ':', 1), 100)
-           || case when position(':' in m.awaited_event) > 0 then ':…' else '' end as event
+    select m.id, m.after_ids is not null as waits_for_children, left(split_part(m.awaited_event, ':', 1), 100) as event,
+           position(':' in m.awaited_event) > 0 as goes_on
     from pgqueue_message m
     where m.suspended_attempt is not null and m.suspended_attempt = m.attempt and m.unlock_at is null
     limit %(counted)s
 ) as s
-group by 1, 2
-order by 3 desc
+group by 1, 2, 3
+order by 4 desc
 limit 50
 """
 """Events are counted by the part of their name before the first colon: in "paid:7" the rest names one job."""
@@ -100,12 +99,12 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
 def _suspended() -> list[dict[str, Any]]:
     return [
         {
-            "what": _awaited(event, for_children=for_children),
+            "what": _awaited(event and event + (":…" if goes_on else ""), for_children=for_children),
             "count": str(Capped.of(count, COUNTED)),
             "url": url("message_change", first),
             "first": first,
         }
-        for event, for_children, count, first in queries.rows(SUSPENDED, {"counted": COUNTED + 1})
+        for event, goes_on, for_children, count, first in queries.rows(SUSPENDED, {"counted": COUNTED + 1})
     ]
 
 

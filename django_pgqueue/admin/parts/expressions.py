@@ -91,6 +91,6 @@ def has_argument(value: str | float | bool) -> Expression:
     text = value if isinstance(value, str) else json.dumps(value)
     return RawSQL(
         "jsonb_path_exists(content, '$.** ? (@ == $value || @ == $text)', %s::jsonb)",
-        [json.dumps({"value": value, "text": text})],
+        [json.dumps({"value": value, "text": text}, ensure_ascii=False)],  # SQL_ASCII refuses escapes
         output_field=BooleanField(),
     )
