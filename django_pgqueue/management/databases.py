@@ -36,7 +36,8 @@ def with_its_queue(alias: str) -> Iterator[None]:
         raise CommandError(error) from error
     except OperationalError as error:
         connections[alias].close()  # the next query opens a new one
-        raise CommandError(_unanswered(alias, error)) from error
+        advice = "Try again; manage.py qdoctor shows locks and other causes."
+        raise CommandError(unanswered(alias, error, advice=advice)) from error
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
@@ -48,8 +49,9 @@ def with_its_queue(alias: str) -> Iterator[None]:
         raise CommandError(message) from error
 
 
-def _unanswered(alias: str, error: OperationalError) -> str:
+def unanswered(alias: str, error: OperationalError, *, advice: str = "Try again.") -> str:
+    """Says that there is no connection, or why PostgreSQL broke a query off, and what to do then."""
     if getattr(error.__cause__, "sqlstate", None) is None:
         return f"The database {alias!r} cannot be reached: {error}"
     said = error.__cause__.diag.message_primary  # type: ignore[union-attr]
-    return f"The database {alias!r} broke off: {said}. Try again; manage.py qdoctor shows locks and other causes."
+    return f"The database {alias!r} broke off: {said}. {advice}"

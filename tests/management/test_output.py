@@ -86,7 +86,7 @@ def test_a_database_that_cannot_be_reached_is_named(arguments: tuple[str, ...]) 
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+@pytest.mark.parametrize("arguments", [*ASKING, ("qworker", "--dry-run"), ("qdoctor",)], ids=" ".join)
 def test_a_query_that_is_cancelled_is_no_traceback(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     def cancel(execute: Callable[..., object], *given: object) -> object:
         raise OperationalError("canceling statement") from errors.QueryCanceled("canceling statement")

@@ -93,8 +93,7 @@ class Command(PrintingCommand):
                     Subject(database), progress=lambda title: advance(1, f"checking {title}") if advance else None
                 )
         except OperationalError as error:
-            message = f"The database {database!r} cannot be reached: {error}"
-            raise CommandError(message, returncode=CAN_NOT_ASK) from error
+            raise CommandError(databases.unanswered(database, error), returncode=CAN_NOT_ASK) from error
 
     def _tell(self, database: str, found: list[Finding], options: dict[str, Any]) -> None:
         if options["json"]:

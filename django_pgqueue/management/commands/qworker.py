@@ -27,6 +27,7 @@ from django_pgqueue.consumer.forks import can_fork, guarded
 from django_pgqueue.distribution import install_command
 from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.logs import JsonFormatter, without_failures
+from django_pgqueue.management import databases
 from django_pgqueue.management.terminal.colours import formatter
 from django_pgqueue.management.terminal.dry_run import explain
 from django_pgqueue.management.terminal.output import PrintingCommand
@@ -191,8 +192,10 @@ class Command(PrintingCommand):
             self.stderr.write(self.style.WARNING(f"No task of this project can be in {words}: see QUEUES in TASKS."))
 
     def _explain(self, settings: WorkerSettings, limit: int) -> None:
-        for line in explain(settings, database=pgqueue_backends()[settings.backend].settings.database, limit=limit):
-            self.stdout.write(line)
+        database = pgqueue_backends()[settings.backend].settings.database
+        with databases.with_its_queue(database):
+            for line in explain(settings, database=database, limit=limit):
+                self.stdout.write(line)
 
     def _reload(self, options: dict[str, Any]) -> bool:
         wanted: bool | None = options["reload"]

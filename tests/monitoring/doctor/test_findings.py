@@ -1089,6 +1089,17 @@ def test_could_not_look(find: Find, another: Another, monkeypatch: pytest.Monkey
     assert "canceling statement due to statement timeout" in found.found
 
 
+def test_what_an_event_trigger_lacks_is_no_part_of_the_queue(find: Find) -> None:
+    """It writes a log of all changes, without the name of the log's schema."""
+    sql("""
+        create function pg_temp.note() returns event_trigger language plpgsql
+        as $$ begin insert into log_of_changes values (tg_tag); end $$
+    """)
+    sql("create event trigger note on ddl_command_end execute function pg_temp.note()")
+    found = find.only("could-not-look", installation.parts).found
+    assert found == 'Could-not-look: relation "log_of_changes" does not exist'
+
+
 def test_clock_difference(db: None) -> None:
     def seen(off: float) -> list[Finding]:
         return list(
