@@ -20,6 +20,7 @@ from django_pgqueue.functions.channel import (
     channel_repair,
     channel_set,
     channels_miscounted,
+    channels_unseen,
     refusal,
 )
 from django_pgqueue.functions.clock import now

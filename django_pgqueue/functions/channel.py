@@ -73,6 +73,43 @@ def channels_miscounted(connection: Connection, *, limit: int) -> list[tuple[str
         return [(name, int(running), int(there)) for name, running, there in cursor.fetchall()]
 
 
+# Of each lane the head, which is due at some time: the lane waits for that, or an arrival tells of it.
+UNSEEN = """
+with recursive present as (
+    (select m.channel, m.queue from pgqueue_message m where m.unlock_at is null and m.channel is not null
+     order by m.channel, m.queue limit 1)
+    union all
+    select n.channel, n.queue from present p cross join lateral (
+        select m.channel, m.queue from pgqueue_message m
+        where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (p.channel, p.queue)
+        order by m.channel, m.queue limit 1) as n
+)
+select distinct p.channel
+from present p
+cross join (values (false), (true)) as r (raw)
+cross join lateral (
+    select m.dequeue_at from pgqueue_message m
+    where m.channel = p.channel and m.queue = p.queue and (m.task is null) = r.raw and m.unlock_at is null
+    order by m.priority desc, m.dequeue_at, m.id limit 1
+) as head
+where head.dequeue_at < 9223372036854775806
+  and (select true from pgqueue_lane l
+       where l.channel = p.channel and l.queue = p.queue and l.raw = r.raw
+         and (l.parked or l.next_at is not null)) is null
+  and (select true from pgqueue_arrival a
+       where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null limit 1) is null
+order by 1
+limit %s
+"""
+
+
+def channels_unseen(connection: Connection, *, limit: int) -> list[str]:
+    """Returns the channels with messages that no dequeue looks at, as after an enqueue that ran no triggers."""
+    with connection.cursor() as cursor:
+        cursor.execute(UNSEEN, (limit,))
+        return [name for (name,) in cursor.fetchall()]
+
+
 def channel_prune(connection: Connection) -> int:
     with connection.cursor() as cursor:
         cursor.execute("select pgqueue_channel_prune()")

@@ -143,6 +143,20 @@ def test_a_worker_without_rights_logs_it_once_and_goes_on(
     worker.execute("drop role pgqueue_test_worker")
 
 
+def test_messages_of_channels_that_no_trigger_noted_are_found(
+    worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(conninfo()) as other:
+        other.execute("set session_replication_role = replica")
+        for name in "ab":
+            other.execute("select pgqueue_message_create('{}', 'default', p_channel => %s)", [name])
+    take = "select count(*) from pgqueue_message_dequeue(array['default'], 2, 60000, 'w')"
+    assert worker.execute(take.encode()).fetchall() == [(0,)]
+    Maintenance(history_days=30).do_if_due(worker)
+    assert caplog.messages == [f"found messages that no worker knew of channel={name}" for name in "ab"]
+    assert worker.execute(take.encode()).fetchall() == [(2,)]
+
+
 def test_bloat_is_logged_once_and_again_when_it_returns(
     worker: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ CHECKS = (
     Check("problems of workers", workers.worker_problems),
     Check("long-running messages", workers.long_held),
     Check("messages that wait for others", workers.overdue_looks),
+    Check("missed ends", workers.missed_ends),
     Check("schedules that fail", schedules.failing),
     Check("schedules of several versions", schedules.versions),
     Check("jobs that kill workers", workers.poison_jobs),

@@ -73,8 +73,9 @@ MISSING_INDEX = Kind(
 MISSING_TRIGGER = Kind(
     "missing-trigger",
     Severity.ERROR,
-    "Without the trigger, the counts of channels do not change: channels stand still, or run too many messages. "
-    "Create or enable the trigger, then recount: select * from pgqueue_channel_repair();",
+    "Without the trigger, the counts of channels do not change: channels stand still, or run too many messages. Those "
+    "that wait for others are not told. Create or enable the trigger, then recount: select * from "
+    "pgqueue_channel_repair(); and look for missed-end.",
 )
 
 FUNCTIONS = """

@@ -43,8 +43,8 @@ TRACK_COUNTS_OFF = Kind("track-counts-off", Severity.ERROR, "Autovacuum gets no 
 TRIGGERS_OFF = Kind(
     "triggers-off",
     Severity.ERROR,
-    "With replica no trigger runs: messages that wait for others wait for ever, and limits of channels do not hold. It "
-    "is meant for sessions that load or replicate rows.",
+    "With replica no trigger runs: messages of channels, and those that wait for others, wait for ever. It is meant "
+    "for sessions that load or replicate rows. When it is reset, channel-count and missed-end find what was missed.",
 )
 ARRAY_NULLS_OFF = Kind(
     "array-nulls-off",

@@ -93,6 +93,25 @@ CHANNEL_COUNT = Kind(
     "triggers: a disabled trigger, a truncate, or a restored table. Workers recount once an hour; so does the "
     "command.",
 )
+MISSED_END = Kind(
+    "missed-end",
+    Severity.ERROR,
+    "Messages were deleted without the queue's triggers: with a disabled one, or session_replication_role replica. The "
+    "command lets a worker check those that wait for them.",
+)
+
+# One that has ended just now has its row in pgqueue_ended.
+MISSED = """
+select w.id, w.awaited_id, count(*) over ()
+from (
+    select m.id, m.awaited_id from pgqueue_message m where m.awaited_id is not null and m.check_at is null
+    limit %(looked_at)s
+) as w
+where (select true from pgqueue_message a where a.id = w.awaited_id) is null
+  and (select true from pgqueue_ended e where e.message_id = w.awaited_id limit 1) is null
+order by w.id
+limit 1
+"""
 
 EXPIRED = """
 select h.queue, count(*), min(h.unlock_at) from (
@@ -268,6 +287,19 @@ def overdue_looks(patient: Subject) -> Iterator[Finding]:
         )
 
 
+def missed_ends(patient: Subject) -> Iterator[Finding]:
+    for first, awaited, count in patient.rows(MISSED, {"looked_at": LOOKED_AT}):
+        waits = "1 message waits" if count == 1 else f"{count:,} messages wait"
+        yield MISSED_END.found(
+            f"{waits} for others that have left the queue, and no worker was told. The first, {first}, waits for "
+            f"{awaited}.",
+            "update pgqueue_message m set check_at = pgqueue_now() where m.awaited_id is not null "
+            "and m.check_at is null and not exists (select from pgqueue_message a where a.id = m.awaited_id);",
+            messages=count,
+            first=first,
+        )
+
+
 def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     registry.autodiscover()
     asked = {"looked_at": LOOKED_AT}
@@ -317,4 +349,10 @@ def miscounted_channels(patient: Subject) -> Iterator[Finding]:
             channel=name,
             counted=counted,
             running=running,
+        )
+    for name in functions.channels_unseen(connections[patient.using], limit=MOST):
+        yield CHANNEL_COUNT.found(
+            f"The channel {name!r} has messages that no worker knows of.",
+            "select * from pgqueue_channel_repair();",
+            channel=name,
         )

@@ -133,13 +133,20 @@ class Maintenance:
 
     def _counts(self, connection: psycopg.Connection[Any]) -> None:
         """Recounts channels: after a restore, a truncate, or with a trigger off, a limit may hold its channel back
-        without end.
+        without end, or no dequeue may know of messages.
         """
         miscounted = functions.channels_miscounted(connection, limit=MAX_RECOUNTED)
-        recounted = [one for channel, _, _ in miscounted for one in functions.channel_repair(connection, channel)]
+        unseen = functions.channels_unseen(connection, limit=MAX_RECOUNTED)
+        recounted = [
+            one
+            for channel in sorted({channel for channel, _, _ in miscounted}.union(unseen))
+            for one in functions.channel_repair(connection, channel)
+        ]
         for one in recounted:
             logger.warning("recounted channel=%s running=%s, not %s", one.channel, one.after, one.before)
-        self.has_more = len(recounted) == MAX_RECOUNTED
+        for channel in unseen:
+            logger.warning("found messages that no worker knew of channel=%s", channel)
+        self.has_more = MAX_RECOUNTED in (len(recounted), len(unseen))
 
     def _bloat(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {f"{one.kind} {one.name}": f"{one} See manage.py qdoctor." for one in bloat.found(connection)}

@@ -750,6 +750,42 @@ def test_channel_count(find: Find, db: None) -> None:
     find.cured(found, workers.miscounted_channels)
 
 
+@contextmanager
+def no_triggers() -> Iterator[None]:
+    sql("set session_replication_role = replica")
+    yield
+    sql("reset session_replication_role")
+
+
+def test_messages_of_a_channel_that_no_trigger_noted(find: Find, db: None) -> None:
+    with no_triggers():
+        waiting = send(channel="acme")
+    found = find.only("channel-count", workers.miscounted_channels)
+    assert found.found == "The channel 'acme' has messages that no worker knows of."
+    assert claim() == []
+    find.cured(found, workers.miscounted_channels)
+    functions.channel_set(connection, "acme", max_concurrency=1)
+    send(channel="acme")
+    assert [held.id for held in claim(limit=2)] == [waiting]
+    assert find("channel-count", workers.miscounted_channels) == [], "the other waits for the end of the first"
+
+
+def test_missed_end(find: Find, db: None) -> None:
+    first, second = send(), send()
+    waiting = [send(after=functions.After((before,))) for before in (first, second)]
+    sql("select pgqueue_message_settle()")
+    sql("update pgqueue_message set check_at = null where awaited_id is not null")
+    assert find("missed-end", workers.missed_ends) == []
+    sql("delete from pgqueue_message where id = %s", first)
+    assert find("missed-end", workers.missed_ends) == [], "a worker is told"
+    with no_triggers():
+        sql("delete from pgqueue_message where id = %s", second)
+    found = find.only("missed-end", workers.missed_ends)
+    assert f"The first, {waiting[1]}, waits for {second}." in found.found
+    find.cured(found, workers.missed_ends)
+    assert sql("select pgqueue_message_settle()") == [(2,)]
+
+
 # What is installed
 
 
