@@ -10,6 +10,15 @@
 \set AUTOCOMMIT on
 
 do $$
+begin
+    perform set_config('pgqueue.limits', (
+        select jsonb_object_agg(s.name, s.setting)::text from pg_settings s
+        where s.name in ('statement_timeout', 'transaction_timeout', 'lock_timeout')
+    ), false);
+    perform set_config(l.key, '0', false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
+end
+$$;
+do $$
 declare
     v_number bigint := (
         select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
@@ -6251,5 +6260,10 @@ begin
     perform pg_advisory_unlock((
         select hashtextextended('pgqueue upgrade ' || n.oid, 0) from pg_namespace n where n.nspname = current_schema()
     ));
+end
+$$;
+do $$
+begin
+    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
 end
 $$;

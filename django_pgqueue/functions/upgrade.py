@@ -23,6 +23,22 @@ PATIENCE_SECONDS = 60
 IN_FLIGHT_SECONDS = 1.0
 """A call of a function has its locks within this time after it has begun."""
 
+# Limits of the login are for requests.  An index waits for all transactions that are older, and harms nobody meanwhile.
+WITHOUT_LIMITS = """do $$
+begin
+    perform set_config('pgqueue.limits', (
+        select jsonb_object_agg(s.name, s.setting)::text from pg_settings s
+        where s.name in ('statement_timeout', 'transaction_timeout', 'lock_timeout')
+    ), false);
+    perform set_config(l.key, '0', false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
+end
+$$;"""
+WITH_LIMITS = """do $$
+begin
+    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
+end
+$$;"""
+
 # Replicas that start together may all run the migrations.  One that waits must not have a transaction open meanwhile:
 # the one that upgrades builds indexes, and waits for the end of every transaction that is older than an index.
 BEGIN_ALONE = """do $$
@@ -337,14 +353,26 @@ class Upgrade(migrations.Migration):
 
 @contextmanager
 def alone(connection: Any) -> Iterator[None]:
-    """Keeps other sessions from upgrading the same queue meanwhile."""
+    """Keeps other sessions from upgrading the same queue meanwhile, for as long as it takes."""
+    with without_limits(connection):
+        with connection.cursor() as cursor:
+            cursor.execute(BEGIN_ALONE)
+        try:
+            yield
+        finally:
+            with suppress(DatabaseError), connection.cursor() as cursor:  # without a session there is no lock either
+                cursor.execute(END_ALONE)
+
+
+@contextmanager
+def without_limits(connection: Any) -> Iterator[None]:
     with connection.cursor() as cursor:
-        cursor.execute(BEGIN_ALONE)
+        cursor.execute(WITHOUT_LIMITS)
     try:
         yield
     finally:
-        with suppress(DatabaseError), connection.cursor() as cursor:  # without a session there is no lock either
-            cursor.execute(END_ALONE)
+        with suppress(DatabaseError), connection.cursor() as cursor:
+            cursor.execute(WITH_LIMITS)
 
 
 def _is_of_both_releases(operation: Any) -> bool:

@@ -446,6 +446,35 @@ def test_concurrent_upgrades_wait_only_for_each_other(conninfo: str, by: str) ->
         assert described(session) == of_today(conninfo)
 
 
+@by_each
+def test_the_time_limits_of_a_login_are_not_those_of_an_upgrade(conninfo: str, by: str) -> None:
+    """An index waits for all transactions that are older."""
+    waiting = """
+        select pid from pg_stat_activity where datname = current_database() and wait_event = 'virtualxid'
+           and query_start < clock_timestamp() - interval '1.5 s'
+    """
+    limits = ("statement_timeout", "lock_timeout")
+    with (
+        queue_of(conninfo, "0.1.0") as (old, session),
+        session_in(old) as reader,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        migrate(old, to="0001_initial")
+        for limit in limits:
+            session.rows(f"alter database {session.one('select current_database()')} set {limit} = '1s'")
+        reader.rows("begin isolation level repeatable read")
+        reader.rows("select 1")
+        upgraded = threads.submit(UPGRADE_BY[by], old)
+        wait_until(lambda: upgraded.done() or session.rows(waiting), "an index waits", 60)
+        reader.rows("rollback")
+        upgraded.result(120)
+        assert described(session) == of_today(conninfo)
+        reader.rows("set lock_timeout = '1s'")
+        for statement, limit in ((upgrade.WITHOUT_LIMITS, "0"), (upgrade.WITH_LIMITS, "1s")):
+            reader.rows(statement)
+            assert reader.one("show lock_timeout") == limit
+
+
 def test_an_upgrade_that_waits_for_another_one_too_long_names_it(conninfo: str) -> None:
     with (
         empty_database(conninfo, "busy") as database,

@@ -23,6 +23,8 @@ from django_pgqueue.functions.installed import needed, version_after
 from django_pgqueue.functions.upgrade import (
     BEGIN_ALONE,
     END_ALONE,
+    WITH_LIMITS,
+    WITHOUT_LIMITS,
     Install,
     Upgrade,
     at_once,
@@ -50,6 +52,7 @@ TEXT = r"""-- Upgrades the queue in the first schema of the search_path to the r
 \set ON_ERROR_STOP on
 \set AUTOCOMMIT on
 
+{without_limits}
 {begin_alone}
 
 select current_schema() as schema, coalesce((
@@ -104,6 +107,7 @@ $$;
 \endif
 {afterwards}
 {end_alone}
+{with_limits}
 """
 
 AFTERWARDS = r"""
@@ -141,8 +145,10 @@ def text(folder: Path = MIGRATIONS, package: str = PACKAGE) -> str:
         parts=",\n".join(parts()),
         steps="".join(steps(folder, package)),
         afterwards="".join(afterwards(folder, package)),
+        without_limits=WITHOUT_LIMITS,
         begin_alone=BEGIN_ALONE,
         end_alone=END_ALONE,
+        with_limits=WITH_LIMITS,
     )
 
 
