@@ -8,7 +8,7 @@ import pytest
 
 from django_pgqueue.models import Edit
 from tests.admin.test_edits import post
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, send
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, send, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,13 @@ def test_a_value_is_found_wherever_it_stands(root: Visitor) -> None:
     assert root.open(MESSAGES, argument="o'clock \\").ids == []
     complete(claim()[0])
     assert len(root.open(ATTEMPTS, argument="7").ids) == 1
+
+
+def test_content_that_is_too_deep_for_the_server_is_no_error_page(root: Visitor) -> None:
+    send("[" * 3_000 + "]" * 3_000)
+    sql("set local max_stack_depth = '100kB'")
+    [note] = root.open(MESSAGES, argument="7").notes
+    assert note.startswith("PostgreSQL lacks the resources for this query: stack depth limit exceeded: ")
 
 
 def test_nobody_finds_content_that_he_may_not_see(visitor: Callable[..., Visitor]) -> None:

@@ -8,8 +8,8 @@ from psycopg.errors import QueryCanceled
 
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
-RESOURCES = "53"
-"""How the SQLSTATE begins where memory, room for locks, disk or temporary files run out."""
+RESOURCES = ("53", "54")
+"""How the SQLSTATE begins where memory, room for locks, disk, temporary files or the stack run out."""
 
 
 def why(error: Exception) -> str:
