@@ -17,9 +17,10 @@ def value_of(outcome: ChildOutcome, what: str) -> Any:
         return None if outcome.result is None else content.read(outcome.result, f"the result of {what} {outcome.id}")
     if outcome.status == "unknown":
         return ChildFailed(f"How {what} {outcome.id} ended is not known: it is not in the history any more.")
-    error = ": ".join(part for part in (outcome.error_class, outcome.error_message) if part)
+    # Not what the error says: of a task with sensitive arguments fewer people may read it than of the one that waits.
+    error = f": {outcome.error_class}" if outcome.error_class else "."
     return ChildFailed(
-        f"The {what.removeprefix('the ')} {outcome.id} ended as {outcome.status}" + (f": {error}" if error else "."),
+        f"The {what.removeprefix('the ')} {outcome.id} ended as {outcome.status}{error}",
         message_id=outcome.id,
         status=outcome.status,
         error_class=outcome.error_class,

@@ -103,6 +103,20 @@ def parent_of_failure(context: DurableContext, keep: bool = False) -> Any:
         return [error.status, error.error_message]
 
 
+CARD = "47110815"
+
+
+@task(sensitive=True)
+def pay(card: str) -> None:
+    message = f"the card {card} was refused"
+    raise Trouble(message)
+
+
+@task(durable=True)
+def parent_of_payment(context: DurableContext) -> None:
+    context.call(pay, CARD)
+
+
 @task(durable=True)
 def many_children(context: DurableContext, count: int) -> int:
     ids = context.step("fan out", lambda: [double.enqueue_in(context, n).id for n in range(count)], atomic=True)

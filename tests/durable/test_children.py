@@ -59,9 +59,18 @@ def test_a_parent_gets_the_errors_of_its_children(keep: bool) -> None:
     value = result.return_value
     if keep:
         assert value[0] == "2"
-        assert value[1].endswith("ended as failed: tests.durable.tasks.Trouble: no")
+        assert value[1].endswith("ended as failed: tests.durable.tasks.Trouble")
     else:
         assert value == ["failed", "no"]
+
+
+def test_the_error_of_a_parent_does_not_quote_that_of_a_child() -> None:
+    """Who may read errors of the parent may not read those of a task with sensitive arguments."""
+    result = tasks.parent_of_payment.enqueue()
+    drain()
+    failed = Attempt.objects.get(message_id=result.id, status="failed")
+    assert (failed.error_message or "").endswith("ended as failed: tests.durable.tasks.Trouble")
+    assert tasks.CARD not in f"{failed.error_message} {failed.traceback}"
 
 
 def test_many_children_are_enqueued_by_one_atomic_step() -> None:
