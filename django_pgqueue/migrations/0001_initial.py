@@ -22,7 +22,10 @@ def operations() -> Iterator[Operation]:
     yield run(OWN_PATH)
     for name in sql_files.install_order(RELEASE):
         yield run(sql_files.load(name, release=RELEASE), MODELS.get(name, []))
+    # Rows of days are moved, which PostgreSQL refuses without it where a publication is for all tables.
+    yield run("alter table pgqueue_attempt_default replica identity full")
     yield run("select pgqueue_attempt_maintain()")
+    yield run("alter table pgqueue_attempt_default replica identity default")
 
 
 def run(sql: str, state: Sequence[Operation] = ()) -> migrations.RunSQL:

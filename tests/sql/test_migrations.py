@@ -35,6 +35,16 @@ def test_back_to_zero_leaves_nothing_behind_and_forward_again_gives_the_same(con
         assert session.messages() == []
 
 
+def test_a_publication_for_all_tables_may_be_there_before_the_queue(conninfo: str) -> None:
+    """As programs that follow all changes make it.  PostgreSQL then refuses to delete from tables without an identity."""
+    with empty_database(conninfo, "followed") as database, session_in(database) as session:
+        session.rows("create publication everything for all tables")
+        migrate(database)
+        assert session.one("select count(*) from pg_inherits where inhparent = 'pgqueue_attempt'::regclass") > 1
+        migrate(database, back=True)
+        assert session.column("select relname from pg_class where relname like 'pgqueue%'") == []
+
+
 def test_running_the_function_files_again_changes_nothing(session: Session) -> None:
     definitions = """
         select p.oid, pg_get_functiondef(p.oid) from pg_proc p
