@@ -36,7 +36,7 @@ def test_back_to_zero_leaves_nothing_behind_and_forward_again_gives_the_same(con
 
 
 def test_a_publication_for_all_tables_may_be_there_before_the_queue(conninfo: str) -> None:
-    """As programs that follow all changes make it.  PostgreSQL then refuses to delete from tables without an identity."""
+    """PostgreSQL then refuses to delete from tables without an identity."""
     with empty_database(conninfo, "followed") as database, session_in(database) as session:
         session.rows("create publication everything for all tables")
         migrate(database)
