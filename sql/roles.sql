@@ -63,6 +63,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_exchange_route', 'reader', false, null),
     ('pgqueue_attempt_fingerprint', 'reader', false, null),
     ('pgqueue_attempt_error_group', 'reader', false, null),
+    ('pgqueue_version_key', 'reader', false, null),
     ('pgqueue_edit_messages', 'reader', false, null),
     ('pgqueue_edit_attempts', 'reader', false, null),
     ('pgqueue_edit_check', 'reader', false, null),

@@ -27,6 +27,7 @@ from tests.support.fixtures.admin import (
     retry,
     send,
     sign_in,
+    sql,
     visitor_of,
 )
 
@@ -337,3 +338,19 @@ def test_only_permitted_buttons_are_shown(visitor: LogIn, keys: Keys) -> None:
         ("change_message", "run_message", "cancel_message"): ["Run now", "Postpone…", "Cancel…"],
     }.items():
         assert visitor("view_message", *permissions).open(url).buttons == buttons
+
+
+def test_a_login_to_the_database_without_the_right_is_told_so(root: Visitor) -> None:
+    """Such as that of a site whose admin only shows the queue."""
+    pk = send(delay_ms=HOUR_MS)
+    for statement in (
+        "create role clerk",
+        "grant select on all tables in schema public to clerk",
+        "grant insert, update, delete on django_session, auth_user to clerk",
+        "set local role clerk",
+    ):
+        sql(statement)
+    page = root.client.post(MESSAGES, {"action": "run_now", "_selected_action": pk, "index": 0}, follow=True)
+    [note] = page.context["messages"]
+    denied = "has no right to do this: permission denied for table pgqueue_message. Nothing was changed."
+    assert str(note) == f"The login of this site to PostgreSQL {denied}"

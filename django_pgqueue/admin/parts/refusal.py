@@ -12,6 +12,10 @@ RESOURCES = ("53", "54")
 """How the SQLSTATE begins where memory, room for locks, disk, temporary files or the stack run out."""
 
 
+FORBIDDEN = "42501"
+"""The SQLSTATE of a statement for which the login lacks a right, or which row-level security refuses."""
+
+
 def why(error: Exception) -> str:
     """Says what PostgreSQL stopped or refused; empty: another error."""
     if isinstance(error.__cause__, QueryCanceled):
@@ -19,7 +23,11 @@ def why(error: Exception) -> str:
         return text.format(seconds=STATEMENT_TIMEOUT.rstrip("s"))
     if isinstance(error.__cause__, psycopg.DataError):
         return gettext("PostgreSQL cannot run this search: {reason}.").format(reason=reason(error))
-    if str(getattr(error.__cause__, "sqlstate", None)).startswith(RESOURCES):
+    sqlstate = str(getattr(error.__cause__, "sqlstate", None))
+    if sqlstate == FORBIDDEN:
+        text = gettext("The login of this site to PostgreSQL has no right to do this: {reason}.")
+        return text.format(reason=reason(error))
+    if sqlstate.startswith(RESOURCES):
         text = gettext("PostgreSQL lacks the resources for this query: {reason}.")
         return text.format(reason=reason(error, hint=True))
     return ""

@@ -94,6 +94,7 @@ FOR_READERS = PURE | {
     "pgqueue_channel_room",
     "pgqueue_exchange_route",
     "pgqueue_attempt_error_group",
+    "pgqueue_version_key",
     "pgqueue_edit_attempts",
     "pgqueue_edit_check",
     "pgqueue_edit_messages",
@@ -197,6 +198,18 @@ def test_each_role_can_call_its_functions_and_no_others(guarded: Guarded) -> Non
             done = dict(zip([f.signature for f in functions], tried(session, calls), strict=True))
             # Called, those that are allowed are not refused inside either.
             assert [signature for signature, was_allowed in done.items() if not was_allowed] == refused
+
+
+def test_a_reader_may_call_what_the_pages_call() -> None:
+    package = ROOT / "django_pgqueue"
+    texts = [
+        path.read_text()
+        for part in ("admin", "metrics", "monitoring/overview")
+        for path in (package / part).rglob("*.py")
+    ]
+    called = set(re.findall(r"\b(pgqueue_\w+)\(", "\n".join(texts)))
+    assert "pgqueue_version_key" in called
+    assert called & sql_files().keys() <= FOR_READERS
 
 
 def test_each_role_has_the_rights_that_its_functions_use_in_any_branch(guarded: Guarded) -> None:
