@@ -88,7 +88,8 @@ select s.seqrelid::regclass::text, d.refobjid::regclass::text, pg_sequence_last_
 from pg_sequence s
 join pg_depend d on d.objid = s.seqrelid and d.classid = 'pg_class'::regclass and d.refclassid = 'pg_class'::regclass
 where (d.refobjid = any (%(tables)s::oid[]) or d.refobjid = to_regclass('pgqueue_attempt')) and d.deptype in ('a', 'i')
-  and pg_sequence_last_value(s.seqrelid) > %(full)s * s.seqmax
+  and case when has_sequence_privilege(s.seqrelid, 'select, usage')  -- asked first, of sequences of others, too
+      then pg_sequence_last_value(s.seqrelid) > %(full)s * s.seqmax end
 order by 1
 """
 

@@ -369,6 +369,7 @@ def test_sequence_behind(find: Find, db: None) -> None:
     sql("grant select on all tables in schema public to pgqueue_test_guest")
     sql("set local role pgqueue_test_guest")
     assert find("sequence-behind", tables.sequences_behind) == [], "who may not see a sequence says nothing about it"
+    assert find("sequence-near-end", tables.sequences) == []
     sql("reset role")
     sql("select setval('pgqueue_message_id_seq', 1, false)")
     found = find.only("sequence-behind", tables.sequences_behind)
