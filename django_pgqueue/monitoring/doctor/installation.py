@@ -25,6 +25,8 @@ AS_OWNER = re.compile(
 )
 """The changes of sql/roles.sql, which are no finding.  Without pg_temp they are not safe, and do not match."""
 
+CONTROL = re.compile(r"[\x01\x1f\x7f]")
+
 UNAPPLIED_MIGRATION = Kind(
     "unapplied-migration", Severity.ERROR, "Apply the migration before workers with this code start."
 )
@@ -202,6 +204,8 @@ def _described(patient: Subject, query: str, there: str) -> dict[Any, str]:
     qualifier = re.compile(rf'(?<![\w.]){re.escape(there)}\.(?="?pgqueue_)')
 
     def bare(text: str) -> str:
+        # With standard_conforming_strings off, PostgreSQL has read the escapes of a pattern.
+        text = CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
         text = AS_OWNER.sub(lambda found: (f"{found[1]}\n" if found[1] else "") + found[2], text)
         return re.sub(r"SET search_path TO [^\n]*", "SET search_path", qualifier.sub("", text))
 

@@ -21,7 +21,9 @@ BOUNDS = {
     "statement_timeout": STATEMENT_TIMEOUT,
     "enable_seqscan": "off",
     "jit": "off",
-    "quote_all_identifiers": "off",  # the doctor compares names, and a person reads them
+    # The doctor compares definitions, and a person reads them.
+    "quote_all_identifiers": "off",
+    "standard_conforming_strings": "on",
 }
 _in_force: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("pgqueue_settings", default=MappingProxyType({}))
 

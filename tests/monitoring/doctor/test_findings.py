@@ -796,6 +796,20 @@ def test_a_freshly_migrated_queue_has_no_finding(fixed_clock: object) -> None:
     assert sql("select from pg_namespace where nspname = 'pgqueue_doctor_copy'") == [], "the copy leaves nothing"
 
 
+def test_strings_that_were_read_in_another_way_are_no_difference(find: Find, fixed_clock: object) -> None:
+    [[name, there]] = sql("""
+        select conname, pg_get_constraintdef(oid) from pg_constraint where conname = 'pgqueue_queue_name_short'
+    """)
+    for read in ("on", "off"):
+        sql(f"set local standard_conforming_strings = {read}")
+        sql(f"alter table pgqueue_queue drop constraint {name}, add constraint {name} {there}")
+        for now in ("on", "off"):
+            sql(f"set local standard_conforming_strings = {now}")
+            assert find("changed-table", installation.parts) == []
+    [[changed]] = sql("select pg_get_constraintdef(oid) from pg_constraint where conname = %s", name)
+    assert "\x1f" in changed
+
+
 def test_a_clock_that_any_session_can_set_is_found(find: Find, db: None) -> None:
     found = {finding.command for finding in find("changed-function", installation.parts)}
     assert found == {"psql -f sql/clock/pgqueue_clock.sql", "psql -f sql/clock/pgqueue_now.sql"}
