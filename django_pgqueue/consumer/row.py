@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 
@@ -15,7 +16,8 @@ ASLEEP_MS = int(2.5 * SEEN_EVERY_SECONDS * 1000)
 
 
 def hostname() -> str:
-    return socket.gethostname()[:255]
+    """Returns the name of this host.  The system allows any bytes in it, and a row of PostgreSQL does not."""
+    return re.sub("[^!-~]", "?", socket.gethostname())[:255]
 
 
 def new_id() -> str:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from django_pgqueue.consumer.row import SEEN_HOLDING_SECONDS
+from django_pgqueue.models import Worker
 from django_pgqueue.worker.claim.prefetch import SHORT_SECONDS
 from django_pgqueue.worker.claim.registration import FULL_AFTER_SECONDS, ROOM_AFTER_SECONDS, Registration
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.site.tasks import nothing
+from tests.support.waiting import wait_until
+from tests.support.watching import ended
 
 if TYPE_CHECKING:
     from django_pgqueue.worker.run.slots import Slots
+    from tests.support.fixtures.consumers import Consume
 
 
 @pytest.fixture
@@ -71,3 +79,23 @@ def test_a_worker_that_may_be_full_waits_for_its_reconnect() -> None:
     consumer.session.reconnect_at = 15.0
     assert consumer.claimer.attention_is_due_at() == 15.0, "the database is left alone until then"
     consumer.wakeup.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("web1.example.org", "web1.example.org"),
+        ("", ""),
+        (os.fsdecode(b"a\xffb"), "a?b"),
+        ("ж", "?"),
+        ("a\nINFO a line of its own", "a?INFO?a?line?of?its?own"),
+    ],
+)
+def test_a_worker_runs_on_a_host_of_any_name(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
+    consumer = consume()
+    ended(nothing.enqueue())
+    wait_until(lambda: Worker.objects.filter(id=consumer.id, hostname=name).exists(), "it is seen")
+    assert re.fullmatch(re.escape(name) + "-[0-9]+-[0-9a-f]{8}", consumer.id)
