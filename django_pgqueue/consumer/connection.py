@@ -78,18 +78,18 @@ class WorkerConnection(psycopg.Connection[Any]):
     """
 
     answer_seconds = ANSWER_SECONDS
-    """The connection is closed when nothing has come for so long."""
+    """The connection is closed when nothing has come for so long.  Any thread may change it during a wait."""
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         return super().wait(self._reading_ahead(gen), *args, **kwargs)
 
     def _reading_ahead(self, gen: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-        until = None
+        silent_since = None
         try:
             wanted = next(gen)
             while True:
                 ready = yield wanted
-                until = None if ready else self._not_ready(until)  # ten times a second, but not by psycopg 3.1
+                silent_since = None if ready else self._silent(silent_since)
                 wanted = gen.send(ready)
                 if ready and ready & Ready.R:
                     for _ in range(MAX_READS_AHEAD):  # a read that finds nothing yet takes a microsecond
@@ -99,14 +99,14 @@ class WorkerConnection(psycopg.Connection[Any]):
         except StopIteration as end:
             return end.value
 
-    def _not_ready(self, until: float | None) -> float:
-        """Returns when the time for the answer ends: ``until``, if it has begun."""
+    def _silent(self, since: float | None) -> float:
+        """Called ten times a second while nothing comes, but not by psycopg 3.1.  Returns since when nothing has come."""
         now = time.monotonic()
-        if until is not None and now > until:
+        if since is not None and now - since > self.answer_seconds:
             self.pgconn.finish()
             message = f"the session has not answered for {self.answer_seconds:g} seconds"
             raise psycopg.OperationalError(message)
-        return now + self.answer_seconds if until is None else until
+        return now if since is None else since
 
 
 def connect(database: str, *, pooled: bool = False) -> WorkerConnection:

@@ -114,6 +114,12 @@ class Session:
         self.statements = PooledStatements(self) if self.pooled else Statements(connection)
         return connection
 
+    def hurry(self, seconds: float) -> None:
+        """Waits for answers no longer than this, from now on.  Any thread and any signal handler may call it."""
+        self.answer_seconds = min(self.answer_seconds, seconds)
+        if hasattr(self, "connection"):
+            self.connection.answer_seconds = self.answer_seconds
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Several statements in one transaction."""

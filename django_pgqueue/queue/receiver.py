@@ -100,6 +100,7 @@ class Pump:
         if thread is None:
             self.deliver(None)
         elif thread is not threading.current_thread():
+            self.session.hurry(MAX_LEAVE_SECONDS / 2)
             self.wakeup.wake()
             thread.join(MAX_LEAVE_SECONDS)
 

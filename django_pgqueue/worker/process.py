@@ -50,6 +50,8 @@ ROW_WAIT_MS = 50
 """A statement of the process's thread waits this long for a lock of another session: everything else in the process
 waits with it."""
 STATEMENT_MS = 60_000
+LEAVE_SECONDS = 4.0
+"""How long a process that has to leave waits for an answer: the supervisor kills it five seconds after its grace."""
 
 
 class WorkerProcess:
@@ -198,6 +200,8 @@ class WorkerProcess:
     def stop(self, *, again: bool = True) -> None:
         """Asks the process to stop: see ``Phase``.  A signal handler may call it."""
         self.phase.stop(again=again)
+        # With a session that hangs, the process would be killed, and what has ended run again.
+        self.session.hurry(LEAVE_SECONDS if self.phase.stops_now else max(LEAVE_SECONDS, self.phase.grace_seconds / 2))
         self.wakeup.wake()
 
     def _is_finished(self) -> bool:

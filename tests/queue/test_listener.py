@@ -20,7 +20,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer import polling
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage, OutdatedQueue
 from django_pgqueue.models import Attempt, Message, Worker
-from django_pgqueue.queue import Queue, ReceivedMessage
+from django_pgqueue.queue import Queue, ReceivedMessage, receiver
 from tests.support.site.tasks import nothing
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import asleep
@@ -388,6 +388,18 @@ def test_a_listener_whose_session_never_answers_connects_anew(ears: Any, proxy: 
     MAIL.send("after")
     assert ear.next().content == "after"
     message.ack()
+
+
+def test_a_listener_whose_session_never_answers_can_be_closed(
+    ears: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiver, "MAX_LEAVE_SECONDS", 0.2)
+    ear = ears(slots=2)
+    MAIL.send("before")
+    ear.next()
+    proxy.fall_silent()
+    ear.listener.close()
+    wait_until(lambda: not ear.listener._pump.thread.is_alive(), "its thread has ended")
 
 
 def test_threads_share_a_listener_and_processes_a_queue(ears: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from django_pgqueue.consumer import background
 from django_pgqueue.models import Attempt, Message
 from tests.support.address import conninfo
 from tests.support.fixtures.workers import Session
@@ -186,3 +187,26 @@ def test_a_session_that_acknowledges_and_never_answers_is_closed(
     assert statuses(ended(held)) == ["succeeded"]
     assert "the session has not answered for 0.1 seconds" in caplog.text
     assert statuses(ended(write.enqueue("y"))) == ["succeeded"]
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PLR0917
+    consume: Consume,
+    proxy: Proxy,
+    diary: Diary,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    signals: int,
+) -> None:
+    """Of what has ended nothing runs again, unless a second signal says that it is to leave at once."""
+    monkeypatch.setattr(background, "LEAVE_SECONDS", 0.1)
+    consumer = consume(threads=1, grace_seconds=8)
+    held = hold.enqueue("x")
+    started(diary, "x")
+    proxy.fall_silent()
+    for _ in range(signals):
+        consumer.stop()
+    diary.allow("x-1")
+    wait_until(lambda: consumer.marks.has_left, "it has left")
+    assert "the session has not answered for 4 seconds" in caplog.text
+    assert statuses(held) == ["succeeded"] * (signals == 1)
