@@ -1,5 +1,5 @@
 -- Reverts roles.sql in this database: functions run with the rights of their caller again, and all roles may call them.
--- Run it before uninstall.sql or after it, if at all.
+-- Run it before uninstall.sql or after it, if at all; before it where another schema of the database has a queue.
 --   psql -f sql/roles_drop.sql
 -- You may repeat it.  Roles belong to the whole server: a role that other objects need stays, and a notice reports it.
 -- Two things stay as well: only the owner may make objects in the schema, and the functions keep their search_path.
