@@ -30,7 +30,10 @@ REFUSED_ERRORS = (
     errors.OutOfMemory,
     errors.ConfigurationLimitExceeded,  # rows that need a larger temporary file than temp_file_limit
     errors.InternalError_,  # "invalid memory alloc request size": a value that is too large for the server
-    errors.RaiseException,  # of a trigger
+    errors.RaiseException,  # of a trigger, as are the next three
+    errors.NoDataFound,
+    errors.TooManyRows,
+    errors.AssertFailure,
     errors.DependentObjectsStillExist,  # a day of the history that somebody's view needs
     UnicodeError,  # text that cannot be encoded, found before anything is sent
 )
@@ -58,6 +61,11 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
     if isinstance(error, (*BUSY_ERRORS, *REFUSED_ERRORS)):
         return False
     return isinstance(error, CONNECTION_ERRORS)
+
+
+def is_refused(error: Exception) -> bool:
+    """Whether the values are at fault.  A trigger may raise a code of its own, for which psycopg has no class."""
+    return isinstance(error, REFUSED_ERRORS) or type(error) is psycopg.DatabaseError
 
 
 def first_line(error: Exception) -> str:

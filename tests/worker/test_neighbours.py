@@ -367,6 +367,27 @@ def test_an_end_that_is_refused_becomes_a_failure_and_others_are_unchanged(bench
     assert not bench.session.is_closed
 
 
+@pytest.mark.parametrize("code", ["raise_exception", "assert_failure", "AB001"])
+def test_an_end_that_somebodys_trigger_refuses_takes_no_other_along(bench: Bench, session: Session, code: str) -> None:
+    messages = bench.claim(3)
+    for number, message in enumerate(messages):
+        bench.end(message, str(number))
+    session.rows(f"""
+        create function refuse() returns trigger language plpgsql
+        as $$ begin if new.result = '1' then raise exception using errcode = '{code}'; end if; return new; end $$
+    """)
+    session.rows("create trigger refuse before insert on pgqueue_attempt for each row execute function refuse()")
+    try:
+        bench.recorder.write()
+        for _ in range(MAX_REFUSALS):
+            bench.recorder.write_blocked(now=0.0)
+    finally:
+        session.rows("drop function refuse cascade")
+    assert history() == {
+        message.id: "failed" if number == 1 else "succeeded" for number, message in enumerate(messages)
+    }
+
+
 def test_a_failure_that_is_refused_is_a_failure_with_a_short_reason(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

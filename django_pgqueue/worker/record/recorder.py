@@ -14,7 +14,7 @@ import psycopg
 from psycopg import errors
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import BUSY_ERRORS, REFUSED_ERRORS, first_line, is_of_the_connection
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line, is_of_the_connection, is_refused
 from django_pgqueue.functions import Error
 from django_pgqueue.worker.record.record import Successes, record
 from django_pgqueue.worker.run.outcome import Committed, EndedAttempt, Failed, GivenBack, Succeeded
@@ -174,7 +174,7 @@ class Recorder:
             raise error
         if isinstance(error, BUSY_ERRORS):
             self._write_unlocked(batch)
-        elif not isinstance(error, REFUSED_ERRORS):  # a right that is missing, a function that is not there
+        elif not is_refused(error):  # a right that is missing, a function that is not there
             self._block(batch, error)
         elif len(batch) > 1:
             for half in (batch[: len(batch) // 2], batch[len(batch) // 2 :]):
@@ -193,10 +193,10 @@ class Recorder:
         except (psycopg.Error, UnicodeError) as error:
             if is_of_the_connection(self.session.connection, error):
                 raise
-            if isinstance(error, REFUSED_ERRORS) and len(free) > 1:
+            if is_refused(error) and len(free) > 1:
                 for end in free:
                     self._write_unlocked([end])
-            elif isinstance(error, REFUSED_ERRORS):
+            elif is_refused(error):
                 self._refused(free[0], error)
             else:
                 self._block(free, error)
