@@ -100,7 +100,7 @@ class WorkerConnection(psycopg.Connection[Any]):
             return end.value
 
     def _silent(self, since: float | None) -> float:
-        """Called ten times a second while nothing comes, but not by psycopg 3.1.  Returns since when nothing has come."""
+        """Called ten times a second while nothing comes.  Returns since when nothing has come."""
         now = time.monotonic()
         if since is not None and now - since > self.answer_seconds:
             self.pgconn.finish()

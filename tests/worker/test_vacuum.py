@@ -52,13 +52,12 @@ def dead(session: Session) -> int:
     session.rows("vacuum pgqueue_message")
     session.rows(LEAVE_DEAD_ROWS)
     session.rows("delete from pgqueue_message")
-    session.tell_statistics()
     wait_until(lambda: counts(session)[0] >= 50, "the dead rows are counted")
     return counts(session)[1]
 
 
 def counts(session: Session) -> tuple[int, int]:
-    session.rows("select pg_stat_clear_snapshot()")
+    session.tell_statistics()
     [(dead_rows, times)] = session.rows(COUNTS)
     return dead_rows, times
 

@@ -101,7 +101,7 @@ def cancel_statement(attempt: object, message: Received) -> None:
         if wrapper is None or not isinstance(wrapper.connection, psycopg.Connection):
             return
         with contextlib.suppress(psycopg.Error, OSError):
-            _cancel(wrapper.connection)
+            wrapper.connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
     logger.warning("cut id=%s task=%s statements=1: its timeout ran out", message.id, message.task)
 
 
@@ -132,17 +132,10 @@ def _cut(connection: psycopg.Connection[Any]) -> bool:
     which goes through poolers.
     """
     with contextlib.suppress(psycopg.Error, OSError):
-        _cancel(connection)
+        connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
     with contextlib.suppress(psycopg.Error, OSError):
         return _hang_up(connection)
     return False
-
-
-def _cancel(connection: psycopg.Connection[Any]) -> None:
-    if hasattr(connection, "cancel_safe"):
-        connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
-    else:  # psycopg 3.1
-        connection.cancel()
 
 
 def _hang_up(connection: psycopg.Connection[Any]) -> bool:

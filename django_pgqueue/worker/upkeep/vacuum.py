@@ -24,6 +24,8 @@ OLD_SECONDS = 5
 MIN_SECONDS, MAX_SECONDS = 2.0, 60.0
 MAX_SHARE = 0.05
 """Vacuum takes at most this share of the time."""
+STALE_SECONDS = 0.6
+"""Before PostgreSQL 15, what a session reads of the statistics may be half a second old."""
 
 # Vacuum looks at the snapshots of its own database.  But each of these reaches back to the oldest transaction of all
 # databases that has written, so in a database that is never idle such a transaction counts as well.  Vacuum passes over
@@ -74,6 +76,8 @@ class Vacuum:
         began = time.monotonic()
         connection.execute(VACUUM)
         now = time.monotonic()
+        if connection.info.server_version < 150000:
+            time.sleep(STALE_SECONDS)
         left, _, after, _ = _table(connection)
         # Without the right to vacuum, while another session does, or where an old snapshot still needs the rows.
         is_vain = after == before or left > dead / 2
