@@ -242,6 +242,11 @@ def test_a_message_with_bytes_that_are_no_utf8_stops_no_other_one(foreign: None,
     assert [what for what in shown if "\N{REPLACEMENT CHARACTER}" not in what] == (
         [] if column == "queue" else [shown[0], shown[2], shown[3]]
     )
+    out = io.StringIO()
+    for command in (["qstatus"], ["qworkers"], ["qworker", "--dry-run"], ["qdoctor", "--fail-level", "never"]):
+        call_command(*command, stdout=out)
+    assert "could-not-look" not in out.getvalue()
+    assert (column == "queue") == ("def\N{REPLACEMENT CHARACTER}ult" in out.getvalue())
     greeted = greet.enqueue("Zoë")
     consume(threads=2)
     assert ended(greeted).return_value == "Grüß Gott, Zoë"

@@ -11,8 +11,6 @@ from django.contrib.admin.utils import quote
 from django.db import connections
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
-from psycopg.adapt import Loader
-from psycopg.pq import Format
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, default_database
@@ -24,13 +22,11 @@ if TYPE_CHECKING:
 
     from django.http import HttpRequest
     from django.utils.safestring import SafeString
-    from psycopg.abc import Buffer
 
 PARAMETER = "database"
 """Names another database than that of the default backend in a URL.  The session does not store it: an id means another
 row in each database, and a user may have a window open for each."""
 
-TEXTS = ("text", "varchar", "bpchar", "name", "json", "jsonb")
 _chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
 _site: ContextVar[str | None] = ContextVar("pgqueue_admin_site", default=None)
 """The admin site of a request.  A project may have several: links of a page stay in its own."""
@@ -70,41 +66,8 @@ def chosen(request: HttpRequest) -> Iterator[None]:
 @contextmanager
 def about(request: HttpRequest, *, timeout: str | None = None) -> Iterator[None]:
     """Handles a request with the database that its URL names, for a limited time."""
-    with chosen(request), bounded(alias(), timeout=timeout), readable(alias()):
+    with chosen(request), bounded(alias(), timeout=timeout):
         yield
-
-
-class ReadableText(Loader):
-    """Shows bytes that are no UTF-8 as replacement characters."""
-
-    def load(self, data: Buffer) -> str:
-        return bytes(data).decode(errors="replace")
-
-
-@contextmanager
-def readable(using: str) -> Iterator[None]:
-    """Reads any text in a transaction: a database in SQL_ASCII takes all bytes, and does not send them as UTF-8."""
-    session = connections[using].connection
-    if session.info.parameter_status("server_encoding") != "SQL_ASCII":
-        yield
-        return
-    known = session.adapters
-    before = {oid: known.get_loader(oid, Format.TEXT) for oid in (0, *(known.types[name].oid for name in TEXTS))}
-    encoding = session.info.parameter_status("client_encoding")
-    _send_as(using, "SQL_ASCII")
-    try:
-        for oid in before:
-            known.register_loader(oid, ReadableText)
-        yield
-        _send_as(using, encoding)
-    finally:
-        for oid, loader in before.items():
-            known.register_loader(oid, loader)
-
-
-def _send_as(using: str, encoding: str) -> None:
-    with connections[using].cursor() as cursor:
-        cursor.execute("select set_config('client_encoding', %s, true)", [encoding])
 
 
 def url(name: str, *args: object, **query: object) -> str:

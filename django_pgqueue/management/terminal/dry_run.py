@@ -12,6 +12,7 @@ from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview import bounded
 from django_pgqueue.monitoring.overview.coverage import Service
 from django_pgqueue.monitoring.overview.formatting import outside
+from django_pgqueue.monitoring.overview.readable import readable
 from django_pgqueue.monitoring.waiting import NoWorker, reasons, sentence
 from django_pgqueue.values.times import EpochDateTime, to_epoch_ms
 
@@ -70,15 +71,16 @@ def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[
     connection = connections[database]
     with transaction.atomic(using=database):
         # A real dequeue, rolled back: a worker that dequeues at the same time skips these rows for some milliseconds.
-        claimed = functions.message_dequeue(
-            connection,
-            queues=settings.queues,
-            exclude_queues=settings.exclude_queues,
-            limit=limit,
-            lock_ms=settings.lock_ms,
-            worker="qworker --dry-run",
-            tasks=True,
-        )
+        with readable(database):
+            claimed = functions.message_dequeue(
+                connection,
+                queues=settings.queues,
+                exclude_queues=settings.exclude_queues,
+                limit=limit,
+                lock_ms=settings.lock_ms,
+                worker="qworker --dry-run",
+                tasks=True,
+            )
         transaction.set_rollback(True, using=database)
     now = functions.now(connection)
     if claimed:

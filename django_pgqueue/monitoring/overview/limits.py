@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.monitoring.overview.readable import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,13 +34,14 @@ def bounded(using: str, *, timeout: str | None = None) -> Iterator[None]:
     """A transaction in which no statement takes longer than STATEMENT_TIMEOUT or reads a whole table.
 
     Whoever looks at a queue does it in one: so this is where a queue that is older than the code is told apart from
-    other errors (OutdatedQueue).
+    other errors (OutdatedQueue), and where what is no text is read as such.
     """
     bounds = BOUNDS | ({"statement_timeout": timeout} if timeout else {})
     within = connections[using].in_atomic_block
     with functions.explained(using), transaction.atomic(using=using):
         before = _set(using, bounds)
-        yield
+        with readable(using):
+            yield
         if within:
             _set(using, before)  # an outer transaction goes on with its own settings
 
