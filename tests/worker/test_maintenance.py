@@ -153,7 +153,8 @@ def test_messages_of_channels_that_no_trigger_noted_are_found(
     take = "select count(*) from pgqueue_message_dequeue(array['default'], 2, 60000, 'w')"
     assert worker.execute(take.encode()).fetchall() == [(0,)]
     Maintenance(history_days=30).do_if_due(worker)
-    assert caplog.messages == [f"found messages that no worker knew of channel={name}" for name in "ab"]
+    found = [line for line in caplog.messages if line.startswith("found messages")]
+    assert found == [f"found messages that no worker knew of channel={name}" for name in "ab"]
     assert worker.execute(take.encode()).fetchall() == [(2,)]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.lake import Lake, Version
 
 DATABASE = "select (select system_identifier from pg_control_system()) || '/' || current_database()"
-SCHEMA = "select c.relnamespace::regnamespace::text from pg_class c where c.oid = to_regclass('pgqueue_attempt')"
+SCHEMA = "select c.relnamespace::regnamespace::text from pg_class c where c.oid = to_regclass('pgqueue_message')"
 TODAY = "select (pgqueue_clock() at time zone 'UTC')::date"
 UNREAD = """
     select count(*), coalesce(extract(epoch from pgqueue_clock() - min(finished_at)), 0)
