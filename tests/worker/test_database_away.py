@@ -210,3 +210,23 @@ def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PL
     wait_until(lambda: consumer.marks.has_left, "it has left")
     assert "the session has not answered for 4 seconds" in caplog.text
     assert statuses(held) == ["succeeded"] * (signals == 1)
+
+
+def test_the_log_says_why_a_leaving_process_has_lost_its_session(
+    consume: Consume, diary: Diary, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = consume(threads=1)
+    hold.enqueue("x")
+    started(diary, "x")
+
+    def lose(**_: object) -> None:
+        consumer.session.connection.close()
+        message = "the reason"
+        raise psycopg.OperationalError(message)
+
+    monkeypatch.setattr(consumer.recorder, "write_the_last", lose)
+    consumer.stop()
+    consumer.stop()
+    wait_until(lambda: consumer.marks.has_left, "it has left")
+    assert "while leaving: the reason" in caplog.text
+    diary.allow("x-1")

@@ -132,6 +132,8 @@ class Held:
             if message.id in unrecorded:
                 why = "its end could not be recorded"
             logger.error("abandoned id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, why)
+        if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
+            return
         for message in messages:
             # Not released: the attempt has begun, so it counts as lost when another worker takes the message over.
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
