@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -164,6 +165,11 @@ class TestCommand:
         assert edit_state(number).asked_by == "user 54321 (qedit)"
         assert no_worker == "No worker runs: start manage.py qworker. Ctrl-C ends this wait, not the edit."
         assert goes_on == f"Edit {number} goes on. --stop {number} stops it."
+
+    def test_a_user_whose_name_is_not_utf8(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("LOGNAME", os.fsdecode(b"a\xff"))
+        asked = qedit("--cancel", "--yes", "--no-wait")[1]
+        assert edit_state(int(asked.split()[1].rstrip(":"))).asked_by == r"a\udcff (qedit)"
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def printable(text: str, encoding: str | None = None) -> str:
 def person() -> str:
     """Returns the name of the user who runs a command.  In a container a user may be a number without a name."""
     try:
-        return getpass.getuser()
+        return printable(getpass.getuser())  # the environment may hold any bytes
     except (ImportError, KeyError, OSError):
         return f"user {os.getuid()}"
 
