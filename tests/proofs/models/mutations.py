@@ -115,7 +115,7 @@ MUTATIONS = {
     "dependents do not wait for all": Mutation(
         "pgqueue_message_look", "v_place := width_bucket(p_message.awaited_id - 1, v_ids);", "v_place := 0;"
     ),
-    "debounce locks what runs": Mutation("pgqueue_message_create_unique", "exit when v_running or", "exit when"),
+    "debounce locks what runs": Mutation("pgqueue_message_create_unique", "if v_running or", "if"),
     "a step is recorded without the fence": Mutation("pgqueue_step_record", "and m.attempt = p_attempt", ""),
     "a budget has no end": Mutation("pgqueue_budget_spend", "where b.spent + p_amount <= p_limit", ""),
     "a suspended attempt is used up": Mutation(
