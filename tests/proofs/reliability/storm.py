@@ -165,9 +165,12 @@ class Storm:
 
     def measure(self) -> None:
         times = 1 if self.short else 3
+        # Kills come first: after a restart, psycopg's pool takes up to some seconds to connect the slots of a worker.
         for number in range(times):
-            self.say(f"measuring how long recovery takes, {number + 1} of {times}")
+            self.say(f"measuring how long recovery from a kill takes, {number + 1} of {times}")
             self.kill_recovery.append(measurements.worker_kill(self))
+        for number in range(times):
+            self.say(f"measuring how long recovery from a restart takes, {number + 1} of {times}")
             self.restart_recovery.append(measurements.server_restart(self))
         self.proxy.cut()
         looks = 6 if self.short else 20
