@@ -127,6 +127,7 @@ def opened(home: Home, demo: Demo, superuser: str) -> Shop:
 def shop() -> Iterator[Shop]:
     with open_home() as home, served(home) as superuser, Demo(home) as demo:
         yield opened(home, demo, superuser)
+        assert demo.process.poll() is None, demo.said
 
 
 def test_the_site_and_the_worker_have_their_own_logins(shop: Shop) -> None:
