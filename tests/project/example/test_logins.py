@@ -17,6 +17,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 from example_project import logins
+from example_project.development.embedded_postgres.postmaster import free_port
 from tests.project.example.demos import BANNER_END, BANNER_PASSWORD, BANNER_URL, ROOT, Demo, Home, Visitor, open_home
 from tests.support.waiting import wait_until
 
@@ -125,7 +126,7 @@ def opened(home: Home, demo: Demo, superuser: str) -> Shop:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[Shop]:
-    with open_home() as home, served(home) as superuser, Demo(home) as demo:
+    with open_home() as home, served(home) as superuser, Demo(home, "--port", str(free_port())) as demo:
         yield opened(home, demo, superuser)
         assert demo.process.poll() is None, demo.said
 
@@ -375,7 +376,7 @@ def test_a_database_that_belongs_to_the_superuser_is_handed_over() -> None:
         for word in ("migrate", "qbind", "fill_shop"):
             command(home, word, DATABASE_URL=superuser)
         assert ("pgqueue",) in rows(superuser, OWNERS)
-        with Demo(home) as demo:
+        with Demo(home, "--port", str(free_port())) as demo:
             shop = opened(home, demo, superuser)
             assert set(shop.rows(OWNERS)) == {("shop_owner",)}
             assert "Grace Hopper" in shop.visitor.get("/orders/")
@@ -384,7 +385,7 @@ def test_a_database_that_belongs_to_the_superuser_is_handed_over() -> None:
 
 
 def test_a_database_url_is_taken_as_it_is() -> None:
-    with open_home() as home, served(home) as given, Demo(Home(home.folder, given)) as demo:
+    with open_home() as home, served(home) as given, Demo(Home(home.folder, given), "--port", str(free_port())) as demo:
         demo.hears(BANNER_END)
         assert "Earl Grey" in Visitor(demo.hears(BANNER_URL)).get("/")
         assert {name for name, _ in rows(given, SESSIONS)} == {"pgqueue"}
