@@ -146,9 +146,7 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 """The tests start many processes, and each would compile this package anew."""
 
 MAX_UNLUCKY = 10
-"""More failures than that, in several files, are no accident of test runs that share a machine.  In one file, the tests
-may share what had it.
-"""
+"""More failures than that are no accident of test runs that share a machine."""
 
 
 MAX_RUN_S = 3600
@@ -227,8 +225,7 @@ class Run:
             failed = sorted(json.loads((self.folder / "cache" / "v" / "cache" / "lastfailed").read_text()))
         except (OSError, ValueError):
             return False
-        files = {test.partition("::")[0] for test in failed}
-        if not failed or (len(failed) > MAX_UNLUCKY and len(files) > 1):
+        if not 0 < len(failed) <= MAX_UNLUCKY:
             return False
         say("\n=== {}: once more, alone".format(self.title))
         self.begin([*self.words, *failed])

@@ -73,19 +73,21 @@ def channels_miscounted(connection: Connection, *, limit: int) -> list[tuple[str
         return [(name, int(running), int(there)) for name, running, there in cursor.fetchall()]
 
 
-# Of each lane the head, which is due at some time: the lane waits for that, or an arrival tells of it.
-UNSEEN = """
-with recursive present as (
+LANES = """
+with recursive lane as (
     (select m.channel, m.queue from pgqueue_message m where m.unlock_at is null and m.channel is not null
      order by m.channel, m.queue limit 1)
     union all
-    select n.channel, n.queue from present p cross join lateral (
+    select n.channel, n.queue from lane l cross join lateral (
         select m.channel, m.queue from pgqueue_message m
-        where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (p.channel, p.queue)
+        where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
         order by m.channel, m.queue limit 1) as n
-)
+)"""
+"""The lanes that have messages: an index probe for each, however many messages it has."""
+# Of each lane the head, which is due at some time: the lane waits for that, or an arrival tells of it.
+UNSEEN = f"""{LANES}
 select distinct p.channel
-from present p
+from lane p
 cross join (values (false), (true)) as r (raw)
 cross join lateral (
     select m.dequeue_at from pgqueue_message m
@@ -100,7 +102,7 @@ where head.dequeue_at < 9223372036854775806
        where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null limit 1) is null
 order by 1
 limit %s
-"""
+"""  # noqa: S608 -- a constant
 
 
 def channels_unseen(connection: Connection, *, limit: int) -> list[str]:

@@ -10,8 +10,6 @@ from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 RESOURCES = ("53", "54")
 """How the SQLSTATE begins where memory, room for locks, disk, temporary files or the stack run out."""
-
-
 FORBIDDEN = "42501"
 """The SQLSTATE of a statement for which the login lacks a right, or which row-level security refuses."""
 

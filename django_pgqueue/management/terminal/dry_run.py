@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from django.db import connections, transaction
 
 from django_pgqueue import functions
+from django_pgqueue.functions.channel import LANES
 from django_pgqueue.management.terminal.text import table
 from django_pgqueue.models.tables import Message
 from django_pgqueue.monitoring.overview import bounded
@@ -28,16 +29,7 @@ MAX_LINES = 200
 
 # The first messages of each line, each queue's scheduled ones, each lane, and the locked ones: index probes,
 # however many messages there are.
-OTHERS = """
-with recursive lane as (
-    (select m.channel, m.queue from pgqueue_message m where m.unlock_at is null and m.channel is not null
-     order by m.channel, m.queue limit 1)
-    union all
-    select n.channel, n.queue from lane l cross join lateral (
-        select m.channel, m.queue from pgqueue_message m
-        where m.unlock_at is null and m.channel is not null and (m.channel, m.queue) > (l.channel, l.queue)
-        order by m.channel, m.queue limit 1) as n
-)
+OTHERS = f"""{LANES}
 select m.id, m.queue, m.channel, m.task, m.worker, m.priority, m.dequeue_at, m.unlock_at, m.alone_at,
        m.unknown_since, m.parked_at, m.attempt, m.lost
 from (
@@ -63,7 +55,7 @@ from (
     union all
     (select m.* from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit %(limit)s)
 ) as m
-"""
+"""  # noqa: S608 -- a constant
 
 
 def explain(settings: WorkerSettings, *, database: str, limit: int) -> Iterator[str]:
