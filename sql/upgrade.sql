@@ -6264,6 +6264,6 @@ end
 $$;
 do $$
 begin
-    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
+    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits', true)::jsonb) as l;
 end
 $$;

@@ -33,9 +33,10 @@ begin
     perform set_config(l.key, '0', false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
 end
 $$;"""
+# Without the setting in another session of a pooler, which has its own limits.
 WITH_LIMITS = """do $$
 begin
-    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits')::jsonb) as l;
+    perform set_config(l.key, l.value, false) from jsonb_each_text(current_setting('pgqueue.limits', true)::jsonb) as l;
 end
 $$;"""
 

@@ -176,6 +176,7 @@ def test_suspended_jobs_are_listed_by_what_they_wait_for(root: Visitor) -> None:
     for number in range(3):
         suspend(Wait(name="p", kind="event", event=f"paid:{number}"))
     suspend(Wait(name="nap", delay_ms=3_600_000))
+    suspend(Wait(name="p", kind="event", event=":7"))
     ask()
     page = root.open(APPROVALS)
     rows = [
@@ -183,7 +184,7 @@ def test_suspended_jobs_are_listed_by_what_they_wait_for(root: Visitor) -> None:
         for row in page.root.one("table", class_="pgqueue-table").all("tr")[1:]
     ]
     assert rows[0] == ["the event paid:…", "3"]
-    assert sorted(rows[1:]) == [["a decision", "1"], ["a time", "1"]]
+    assert sorted(rows[1:]) == [["a decision", "1"], ["a time", "1"], ["the event :…", "1"]]
 
 
 def test_what_others_decide_does_not_hide_what_a_user_may_decide(monkeypatch: pytest.MonkeyPatch) -> None:

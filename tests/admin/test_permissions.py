@@ -344,10 +344,10 @@ def test_a_login_to_the_database_without_the_right_is_told_so(root: Visitor) -> 
     """Such as that of a site whose admin only shows the queue."""
     pk = send(delay_ms=HOUR_MS)
     for statement in (
-        "create role clerk",
-        "grant select on all tables in schema public to clerk",
-        "grant insert, update, delete on django_session, auth_user to clerk",
-        "set local role clerk",
+        "create role pgqueue_test_clerk",
+        "grant select on all tables in schema public to pgqueue_test_clerk",
+        "grant insert, update, delete on django_session, auth_user to pgqueue_test_clerk",
+        "set local role pgqueue_test_clerk",
     ):
         sql(statement)
     page = root.client.post(MESSAGES, {"action": "run_now", "_selected_action": pk, "index": 0}, follow=True)

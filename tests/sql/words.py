@@ -28,11 +28,11 @@ def behind_policy(session: Session, table: str, sees: str) -> Iterator[None]:
     """A transaction, which is rolled back, of a role that row-level security shows some rows of a table."""
     statements = (
         "begin",
-        "create role tenant",
-        "grant select, insert, update, delete on all tables in schema public to tenant",
+        "create role pgqueue_test_tenant",
+        "grant select, insert, update, delete on all tables in schema public to pgqueue_test_tenant",
         f"alter table {table} enable row level security",
         f"create policy own on {table} using ({sees}) with check (true)",
-        "set local role tenant",
+        "set local role pgqueue_test_tenant",
         "set local statement_timeout = '10s'",
     )
     try:

@@ -99,7 +99,7 @@ def page(model_admin: MessageAdmin, request: HttpRequest) -> HttpResponse:
 def _suspended() -> list[dict[str, Any]]:
     return [
         {
-            "what": _awaited(event and event + (":…" if goes_on else ""), for_children=for_children),
+            "what": _awaited(None if event is None else event + (":…" if goes_on else ""), for_children=for_children),
             "count": str(Capped.of(count, COUNTED)),
             "url": url("message_change", first),
             "first": first,

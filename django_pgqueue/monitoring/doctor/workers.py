@@ -108,7 +108,7 @@ from (
     limit %(looked_at)s
 ) as w
 where (select true from pgqueue_message a where a.id = w.awaited_id) is null
-  and (select true from pgqueue_ended e where e.message_id = w.awaited_id limit 1) is null
+  and not exists (select from pgqueue_ended e where e.message_id = w.awaited_id)
 order by w.id
 limit 1
 """

@@ -146,7 +146,7 @@ class Maintenance:
             logger.warning("recounted channel=%s running=%s, not %s", one.channel, one.after, one.before)
         for channel in unseen:
             logger.warning("found messages that no worker knew of channel=%s", channel)
-        self.has_more = MAX_RECOUNTED in (len(recounted), len(unseen))
+        self.has_more = MAX_RECOUNTED in (len(miscounted), len(unseen))
 
     def _bloat(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {f"{one.kind} {one.name}": f"{one} See manage.py qdoctor." for one in bloat.found(connection)}
