@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import psycopg
 
-from django_pgqueue.consumer.connection import ANSWER_SECONDS
+from django_pgqueue.consumer.connection import answer_seconds
 from django_pgqueue.consumer.errors import first_line, is_of_no_use
 from django_pgqueue.consumer.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 logger = logging.getLogger("django_pgqueue.worker")
 
@@ -22,7 +22,6 @@ IDLE_SECONDS = 30.0
 """A connection that was not used for this long is closed."""
 MAX_WAIT_SECONDS = 0.5
 MIN_AGAIN_SECONDS = 0.5
-LEAVE_SECONDS = 5.0
 
 
 class Duty(Protocol):
@@ -47,7 +46,7 @@ class Background:
     """Runs duties in a thread of its own, which starts when the first one is due.  An error of a duty is logged once,
     and ends nothing.
 
-    The consumer's thread calls ``start_if_due`` in each turn, and ``stop`` at the end.
+    The consumer's thread calls ``start_if_due`` in each turn, and ``stop`` and ``join`` at the end.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Background:
         worker: str,
         pooled: bool,
         row_wait_ms: int,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: Callable[[], float] = answer_seconds,
     ) -> None:
         self.name = name
         self.duties = duties
@@ -97,10 +96,13 @@ class Background:
         return self._due_at() if self._thread is None else float("inf")
 
     def stop(self) -> None:
-        """Ends the thread.  It waits a moment for the duty that is being done, and then goes on without it."""
+        """The thread ends after the duty that is being done."""
         self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Waits for the end of the thread, and then goes on without it."""
         if self._thread is not None:
-            self._thread.join(LEAVE_SECONDS)
+            self._thread.join(seconds)
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,10 @@ from psycopg.pq import Format
 from psycopg.waiting import Ready, Wait
 
 from django_pgqueue.consumer.forks import note_connection
+from django_pgqueue.consumer.wakeup import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 # A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
 # While data that it has sent is not acknowledged, no keepalives go out: without tcp_user_timeout that lasts for a
@@ -25,11 +27,10 @@ KEEPALIVES = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
-    # A try in a network that swallows packets repeats them after 1, 2, 4, 8, ... seconds.  Without an end to it a
-    # worker might come back long after the network has, when others have taken it for dead (gone.RETURN_SECONDS).
-    "connect_timeout": 10,
 }
-
+CONNECT_SECONDS = 10
+"""A try in a network that swallows packets repeats them after 1, 2, 4, 8, ... seconds.  Without an end to it a worker
+might come back long after the network has, when others have taken it for dead (gone.RETURN_SECONDS)."""
 
 # A worker waits for work, and its messages are given to others when its session has ended.
 SETTINGS = """
@@ -66,8 +67,13 @@ def listen(connection: psycopg.Connection[Any], consumer: str) -> None:
 MAX_READS_AHEAD = 50
 ANSWER_SECONDS = 300.0
 """The keepalives find nothing wrong where something between the worker and the server acknowledges what it gets and
-passes nothing on, as a pooler that hangs.  A statement of a consumer takes a minute at most, and PgBouncer may let it
-wait for two before that (``query_wait_timeout``)."""
+passes nothing on, as a pooler that hangs.  A statement of a consumer takes a minute at most (``statement_timeout``).
+PgBouncer may let it wait for two before that (``query_wait_timeout``)."""
+
+
+def answer_seconds() -> float:
+    """Returns how long a consumer waits for an answer that nothing makes urgent."""
+    return ANSWER_SECONDS
 
 
 class WorkerConnection(psycopg.Connection[Any]):
@@ -77,8 +83,8 @@ class WorkerConnection(psycopg.Connection[Any]):
     interpreter lock to do so; in a worker whose slots are busy it then waits for the lock, up to 5 ms each time.
     """
 
-    answer_seconds = ANSWER_SECONDS
-    """The connection is closed when nothing has come for so long.  Any thread may change it during a wait."""
+    answer_seconds: Callable[[], float] = staticmethod(answer_seconds)
+    """The connection is closed when nothing has come for so long.  It is asked ten times a second during a wait."""
 
     def wait(self, gen: Generator[Any, Any, Any], *args: Any, **kwargs: Any) -> Any:
         return super().wait(self._reading_ahead(gen), *args, **kwargs)
@@ -102,29 +108,36 @@ class WorkerConnection(psycopg.Connection[Any]):
     def _silent(self, since: float | None) -> float:
         """Called ten times a second while nothing comes.  Returns since when nothing has come."""
         now = time.monotonic()
-        if since is not None and now - since > self.answer_seconds:
+        if since is None:
+            return now
+        # A slot may have held the interpreter lock for long, and an answer may have come meanwhile.
+        if now - since > self.answer_seconds() and not readable([self.pgconn.socket], 0):
             self.pgconn.finish()
-            message = f"the session has not answered for {self.answer_seconds:g} seconds"
+            message = f"the session has not answered for {now - since:.0f} seconds"
             raise psycopg.OperationalError(message)
-        return now if since is None else since
+        return since
 
 
-def connect(database: str, *, pooled: bool = False) -> WorkerConnection:
+def connect(
+    database: str, *, pooled: bool = False, answer_seconds: Callable[[], float] = answer_seconds
+) -> WorkerConnection:
     """Opens an autocommit connection.  psycopg prepares nothing on it: after a rollback it would drop what the session
     has prepared, that of ``Statements`` too, and poolers give every transaction another session.
 
     ``pooled``: nothing is set for the session, because the clients of a transaction pooler share it.
+    ``answer_seconds``: see ``WorkerConnection``.
     """
     wrapper = connections.create_connection(database)
     params = wrapper.get_connection_params()
     for key in ("cursor_factory", "context", "prepare_threshold"):
         params.pop(key, None)
     connection = WorkerConnection.connect(
-        **(KEEPALIVES | params),
+        **(KEEPALIVES | {"connect_timeout": min(CONNECT_SECONDS, math.ceil(answer_seconds()))} | params),
         autocommit=True,
         cursor_factory=BinaryCursor,
         prepare_threshold=None,
     )
+    connection.answer_seconds = answer_seconds
     note_connection(connection)
     # Whatever level the application uses: a claim that waits for no other session needs no more than this.
     connection.isolation_level = IsolationLevel.READ_COMMITTED

@@ -39,6 +39,9 @@ REFUSED_ERRORS = (
 )
 """The values are at fault, so the next try ends the same way."""
 
+CLASSES_OF_THE_SERVER = ("08", "25", "28", "40", "42", "53", "55", "57", "58", "XX")
+"""The first characters of the SQLSTATEs that say nothing about the values."""
+
 CONFLICTS = ("40001", "40P01")
 """The SQLSTATEs of a serialization failure and of a deadlock: the transaction may well succeed the next time."""
 MAX_RESTARTS = 3
@@ -58,14 +61,21 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
     """Whether any other statement would have failed too: nothing more is worth a try before a pause."""
     if is_of_no_use(connection, error):
         return True
-    if isinstance(error, (*BUSY_ERRORS, *REFUSED_ERRORS)):
-        return False
-    return isinstance(error, CONNECTION_ERRORS)
+    return isinstance(error, CONNECTION_ERRORS) and not isinstance(error, BUSY_ERRORS) and not is_refused(error)
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether the values are at fault.  A trigger may raise a code of its own, for which psycopg has no class."""
-    return isinstance(error, REFUSED_ERRORS) or type(error) is psycopg.DatabaseError
+    """Whether the values are at fault."""
+    return isinstance(error, REFUSED_ERRORS) or _has_a_code_of_its_own(error)
+
+
+def _has_a_code_of_its_own(error: Exception) -> bool:
+    """Whether a trigger has raised it, with a code that PostgreSQL has not.  psycopg has no class for it, and goes by
+    the first characters: ``PT409`` is a ProgrammingError, as a right that is missing is.
+    """
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None or type(error).sqlstate is not None:
+        return False
+    return error.sqlstate[:2] not in CLASSES_OF_THE_SERVER
 
 
 def first_line(error: Exception) -> str:

@@ -11,7 +11,7 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.consumer.connection import ANSWER_SECONDS, connect, listen
+from django_pgqueue.consumer.connection import answer_seconds, connect, listen
 from django_pgqueue.consumer.errors import is_of_no_use
 from django_pgqueue.consumer.statements import Statements
 from django_pgqueue.functions import MISSED_AFTER_MS
@@ -46,7 +46,7 @@ class Session:
     ``row_wait_ms``: how long a statement waits at most for a row that another session has locked, before it ends in
     LockNotAvailable.
     ``statement_ms``: how long it may take at all.
-    ``answer_seconds``: how long a session may be silent that owes an answer.
+    ``answer_seconds``: returns how long a session may be silent that owes an answer.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Session:
         kind: str = "worker",
         row_wait_ms: int = 0,
         statement_ms: int = 0,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: Callable[[], float] = answer_seconds,
         renamed: Callable[[], str] | None = None,
     ) -> None:
         """``pooled``: each transaction may have another server session, so nothing in the session may outlive it.
@@ -95,8 +95,7 @@ class Session:
         return self.connection.closed
 
     def open(self) -> WorkerConnection:
-        connection = connect(self.database, pooled=self.pooled)
-        connection.answer_seconds = self.answer_seconds
+        connection = connect(self.database, pooled=self.pooled, answer_seconds=self.answer_seconds)
         try:
             with connection.transaction():
                 server = self._begin(connection, local=self.pooled)
@@ -113,12 +112,6 @@ class Session:
         # A pooler may give the next transaction a server session that knows nothing of what was prepared.
         self.statements = PooledStatements(self) if self.pooled else Statements(connection)
         return connection
-
-    def hurry(self, seconds: float) -> None:
-        """Waits for answers no longer than this, from now on.  Any thread and any signal handler may call it."""
-        self.answer_seconds = min(self.answer_seconds, seconds)
-        if hasattr(self, "connection"):
-            self.connection.answer_seconds = self.answer_seconds
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

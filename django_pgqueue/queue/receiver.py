@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
+from django_pgqueue.consumer.connection import answer_seconds
 from django_pgqueue.consumer.errors import first_line, is_of_the_connection
 from django_pgqueue.consumer.gone import Gone
 from django_pgqueue.consumer.hold import Hold
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_LEAVE_SECONDS = 10.0
+STATEMENT_MS = 60_000
+"""Shorter than the wait for an answer: a claim whose session was closed meanwhile would give its messages to nobody."""
 LOCK_TIMEOUT = "200ms"
 """A consumer that ends a message in an open transaction has locked its row: the other messages cannot wait for that."""
 
@@ -50,7 +53,13 @@ class Pump:
         self.id = new_id()
         self.polling = Polling(listen=listen)
         self.session = Session(
-            database, consumer=self.id, pooled=not listen, notified=self.polling.notified, kind="listener"
+            database,
+            consumer=self.id,
+            pooled=not listen,
+            notified=self.polling.notified,
+            kind="listener",
+            statement_ms=STATEMENT_MS,
+            answer_seconds=self._answer_seconds,
         )
         self.gone = Gone(self.session)
         self.hold = Hold()
@@ -100,7 +109,6 @@ class Pump:
         if thread is None:
             self.deliver(None)
         elif thread is not threading.current_thread():
-            self.session.hurry(MAX_LEAVE_SECONDS / 2)
             self.wakeup.wake()
             thread.join(MAX_LEAVE_SECONDS)
 
@@ -126,6 +134,9 @@ class Pump:
         self.wakeup.wake()
 
     # The thread
+
+    def _answer_seconds(self) -> float:
+        return min(answer_seconds(), MAX_LEAVE_SECONDS / 2) if self.stopping else answer_seconds()
 
     def _run(self) -> None:
         # Ctrl-C is for the main thread, which may wait for a message: a signal that this thread takes would not wake

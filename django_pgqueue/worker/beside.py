@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from django_pgqueue.consumer.background import Background
-from django_pgqueue.consumer.connection import ANSWER_SECONDS
+from django_pgqueue.consumer.connection import answer_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from django_pgqueue.consumer.background import Duty
     from django_pgqueue.consumer.session import Session
 
 ROW_WAIT_MS = 200
-UPKEEP, UPKEEP_ANSWER_SECONDS = "upkeep", 3600.0
-"""The thread whose statements may take long, as a vacuum after a long transaction, and how long it waits for each."""
+UPKEEP = "upkeep"
+"""The thread whose statements may take long, as a vacuum after a long transaction."""
+LEAVE_SECONDS = 5.0
+
+
+def upkeep_answer_seconds() -> float:
+    """Returns how long that thread waits for an answer."""
+    return 3600.0
+
+
+ANSWER_SECONDS: dict[str, Callable[[], float]] = {UPKEEP: upkeep_answer_seconds}
 
 
 class Beside:
@@ -33,7 +43,7 @@ class Beside:
                 worker=session.consumer,
                 pooled=session.pooled,
                 row_wait_ms=ROW_WAIT_MS,
-                answer_seconds=UPKEEP_ANSWER_SECONDS if name == UPKEEP else ANSWER_SECONDS,
+                answer_seconds=ANSWER_SECONDS.get(name, answer_seconds),
             )
             for name, of_thread in duties.items()
         }
@@ -56,5 +66,9 @@ class Beside:
         return [f"{name}: {why}" for thread in self.threads.values() for name, why in list(thread.problems.items())]
 
     def stop(self) -> None:
+        """Ends the threads.  It waits a moment for what they do, and then goes on without them."""
         for thread in self.threads.values():
             thread.stop()
+        leave_by = time.monotonic() + LEAVE_SECONDS
+        for thread in self.threads.values():
+            thread.join(max(0.0, leave_by - time.monotonic()))

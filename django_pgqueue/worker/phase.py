@@ -32,6 +32,13 @@ class Phase:
         return self.stop_by is not None
 
     @property
+    def left_seconds(self) -> float:
+        """How long running jobs may still take; infinite while nobody has asked the process to stop."""
+        if self.stop_by is None:
+            return float("inf")
+        return 0.0 if self.stops_now else max(0.0, self.stop_by - time.monotonic())
+
+    @property
     def is_leaving(self) -> bool:
         """Whether the process claims nothing more."""
         return self.is_retiring or self.is_stopping

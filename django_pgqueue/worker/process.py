@@ -12,6 +12,7 @@ import psycopg
 
 from django_pgqueue import functions, traces
 from django_pgqueue.compat import task_backends
+from django_pgqueue.consumer.connection import answer_seconds
 from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
@@ -95,6 +96,7 @@ class WorkerProcess:
             parked=self._parked,
             row_wait_ms=ROW_WAIT_MS,
             statement_ms=STATEMENT_MS,
+            answer_seconds=self._answer_seconds,
             renamed=self._renamed,
         )
         self.parts = Parts(self.session)
@@ -200,8 +202,6 @@ class WorkerProcess:
     def stop(self, *, again: bool = True) -> None:
         """Asks the process to stop: see ``Phase``.  A signal handler may call it."""
         self.phase.stop(again=again)
-        # With a session that hangs, the process would be killed, and what has ended run again.
-        self.session.hurry(LEAVE_SECONDS if self.phase.stops_now else max(LEAVE_SECONDS, self.phase.grace_seconds / 2))
         self.wakeup.wake()
 
     def _is_finished(self) -> bool:
@@ -327,6 +327,12 @@ class WorkerProcess:
 
     # The connection
 
+    def _answer_seconds(self) -> float:
+        """With a session that hangs, a process that is to stop would be killed, and what has ended run again.  So it
+        leaves time for another session.
+        """
+        return min(answer_seconds(), max(LEAVE_SECONDS, self.phase.left_seconds / 2))
+
     def _reconnected(self) -> None:
         self.registration.reconnected(self.session.statements)
         self.upkeep.gone.reconnected()
@@ -380,6 +386,8 @@ class WorkerProcess:
         try:
             self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
             self._collect()
+            if self.session.is_closed and len(self.recorder):
+                self.session.open()
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
         finally:
             unstarted = {message.id for message in self.claimer.give_back.unstarted}

@@ -13,6 +13,8 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.consumer.connection import KEEPALIVES, connect
+from django_pgqueue.consumer.wakeup import readable
+from tests.support.waiting import SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -83,3 +85,18 @@ def test_a_worker_does_not_wait_long_for_a_network_that_drops_packets() -> None:
             pytest.skip("the tests' server is reached through a Unix socket")
         assert copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == KEEPALIVES["tcp_user_timeout"]
         assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def test_an_answer_that_came_while_the_thread_did_not_run_is_read() -> None:
+    """A slot may have held the interpreter lock for all that time."""
+    with connect("default") as connection:
+        connection.answer_seconds = lambda: 10.0
+        connection.pgconn.send_query(b"select 1")
+        readable([connection.fileno()], SECONDS)
+        long_ago = time.monotonic() - 20
+        assert connection._silent(long_ago) == long_ago
+        assert not connection.closed
+        connection.pgconn.get_result()
+        with pytest.raises(psycopg.OperationalError, match="the session has not answered for 20 seconds"):
+            connection._silent(long_ago)
+        assert connection.closed

@@ -18,9 +18,11 @@ from django.db import OperationalError, connection, connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.consumer import polling
+from django_pgqueue.consumer.connection import ANSWER_SECONDS
 from django_pgqueue.exceptions import AttemptLost, InvalidMessage, OutdatedQueue
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.queue import Queue, ReceivedMessage, receiver
+from tests.support.address import conninfo
 from tests.support.site.tasks import nothing
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import asleep
@@ -384,7 +386,7 @@ def test_a_listener_whose_session_never_answers_connects_anew(ears: Any, proxy: 
     MAIL.send("before")
     message = ear.next()
     proxy.fall_silent()
-    ear.listener._pump.connection.answer_seconds = 0.1
+    ear.listener._pump.connection.answer_seconds = lambda: 0.1
     MAIL.send("after")
     assert ear.next().content == "after"
     message.ack()
@@ -400,6 +402,21 @@ def test_a_listener_whose_session_never_answers_can_be_closed(
     proxy.fall_silent()
     ear.listener.close()
     wait_until(lambda: not ear.listener._pump.thread.is_alive(), "its thread has ended")
+
+
+def test_no_claim_of_a_listener_outlives_its_session(
+    ears: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A claim behind a lock of the table ends in time, and is tried again."""
+    assert receiver.STATEMENT_MS < 1000 * ANSWER_SECONDS
+    monkeypatch.setattr(receiver, "STATEMENT_MS", 100)
+    ear = ears(slots=2)
+    MAIL.send("behind the lock")
+    with psycopg.connect(conninfo()) as opened:
+        opened.execute("lock table pgqueue_message")
+        waits = ear.wait()
+        wait_until(lambda: "canceling statement due to statement timeout" in caplog.text, "its claim has ended")
+    assert waits.result(SECONDS).content == "behind the lock"
 
 
 def test_threads_share_a_listener_and_processes_a_queue(ears: Any) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from django_pgqueue.consumer import background
+from django_pgqueue.consumer import connection as consumer_connection
 from django_pgqueue.models import Attempt, Message
+from django_pgqueue.worker import beside, process
+from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
 from tests.support.fixtures.workers import Session
 from tests.support.site import jobs
@@ -182,14 +185,20 @@ def test_a_session_that_acknowledges_and_never_answers_is_closed(
     held = hold.enqueue("x")
     started(diary, "x")
     proxy.fall_silent()
-    consumer.session.connection.answer_seconds = 0.1
+    consumer.session.connection.answer_seconds = lambda: 0.1
     diary.allow("x-1")
     assert statuses(ended(held)) == ["succeeded"]
-    assert "the session has not answered for 0.1 seconds" in caplog.text
+    assert "the session has not answered for 0 seconds" in caplog.text
     assert statuses(ended(write.enqueue("y"))) == ["succeeded"]
 
 
-@pytest.mark.parametrize("signals", [1, 2])
+def test_a_session_that_hangs_while_it_is_opened_is_closed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_connection, "note_connection", lambda _: proxy.fall_silent())
+    with pytest.raises(psycopg.OperationalError, match="the session has not answered for 0 seconds"):
+        consumer_connection.connect("default", answer_seconds=lambda: 0.2)
+
+
+@pytest.mark.parametrize(("signals", "seconds"), [(1, 2), (2, 1)])
 def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PLR0917
     consume: Consume,
     proxy: Proxy,
@@ -197,10 +206,12 @@ def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PL
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     signals: int,
+    seconds: int,
 ) -> None:
     """Of what has ended nothing runs again, unless a second signal says that it is to leave at once."""
-    monkeypatch.setattr(background, "LEAVE_SECONDS", 0.1)
-    consumer = consume(threads=1, grace_seconds=8)
+    monkeypatch.setattr(beside, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(process, "LEAVE_SECONDS", 0.6)
+    consumer = consume(threads=1, grace_seconds=6)
     held = hold.enqueue("x")
     started(diary, "x")
     proxy.fall_silent()
@@ -208,8 +219,38 @@ def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PL
         consumer.stop()
     diary.allow("x-1")
     wait_until(lambda: consumer.marks.has_left, "it has left")
-    assert "the session has not answered for 4 seconds" in caplog.text
+    assert f"the session has not answered for {seconds} seconds" in caplog.text
     assert statuses(held) == ["succeeded"] * (signals == 1)
+
+
+def test_what_ended_before_the_end_of_the_grace_is_recorded_in_another_session(
+    consume: Consume, proxy: Proxy, diary: Diary, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session hangs until the grace is over."""
+    monkeypatch.setattr(beside, "LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(process, "LEAVE_SECONDS", 1.0)
+    consumer = consume(threads=1, grace_seconds=0.5)
+    held = hold.enqueue("x")
+    started(diary, "x")
+    proxy.fall_silent()
+    consumer.stop()
+    diary.allow("x-1")
+    wait_until(lambda: consumer.marks.has_left, "it has left")
+    assert "the session has not answered for 1 seconds" in caplog.text
+    assert "reconnected" not in caplog.text
+    assert statuses(held) == ["succeeded"]
+
+
+def test_a_process_waits_for_an_answer_for_a_part_of_what_is_left_of_the_grace() -> None:
+    one = process.WorkerProcess(WorkerSettings(grace_seconds=60))
+    assert one.session.answer_seconds() == 300
+    one.phase.stop()
+    assert 29 < one.session.answer_seconds() <= 30
+    one.phase.stop_by = time.monotonic() + 20
+    assert 9 < one.session.answer_seconds() <= 10
+    one.phase.stop()
+    assert one.session.answer_seconds() == 4
+    one.wakeup.close()
 
 
 def test_the_log_says_why_a_leaving_process_has_lost_its_session(

@@ -367,7 +367,7 @@ def test_an_end_that_is_refused_becomes_a_failure_and_others_are_unchanged(bench
     assert not bench.session.is_closed
 
 
-@pytest.mark.parametrize("code", ["raise_exception", "assert_failure", "AB001"])
+@pytest.mark.parametrize("code", ["raise_exception", "assert_failure", "AB001", "PT409", "H0001", "X0001", "0A001"])
 def test_an_end_that_somebodys_trigger_refuses_takes_no_other_along(bench: Bench, session: Session, code: str) -> None:
     messages = bench.claim(3)
     for number, message in enumerate(messages):
