@@ -84,22 +84,34 @@ with recursive lane as (
         order by m.channel, m.queue limit 1) as n
 )"""
 """The lanes that have messages: an index probe for each, however many messages it has."""
-# Of each lane the head, which is due at some time: the lane waits for that, or an arrival tells of it.
+# The first of a lane that is due at some time: the lane has its turn then, or an arrival tells of it.  The turns of a
+# busy lane are set by the clocks of dequeues, which may be a little ahead of this statement's.
 UNSEEN = f"""{LANES}
 select distinct p.channel
 from lane p
 cross join (values (false), (true)) as r (raw)
 cross join lateral (
-    select m.dequeue_at from pgqueue_message m
-    where m.channel = p.channel and m.queue = p.queue and (m.task is null) = r.raw and m.unlock_at is null
-    order by m.priority desc, m.dequeue_at, m.id limit 1
-) as head
-where head.dequeue_at < 9223372036854775806
+    with recursive head as (
+        (select m.priority::integer, m.dequeue_at from pgqueue_message m
+         where m.channel = p.channel and m.queue = p.queue and (m.task is null) = r.raw and m.unlock_at is null
+         order by m.priority desc, m.dequeue_at, m.id limit 1)
+        union all
+        (select n.priority, n.dequeue_at from head h cross join lateral (
+            select m.priority::integer, m.dequeue_at from pgqueue_message m
+            where m.channel = p.channel and m.queue = p.queue and (m.task is null) = r.raw and m.unlock_at is null
+              and m.priority < h.priority
+            order by m.priority desc, m.dequeue_at, m.id limit 1) as n)
+    )
+    select min(h.dequeue_at) as dequeue_at from head h
+) as first
+where first.dequeue_at < 9223372036854775806
   and (select true from pgqueue_lane l
        where l.channel = p.channel and l.queue = p.queue and l.raw = r.raw
-         and (l.parked or l.next_at is not null)) is null
+         and (l.parked or l.next_at <= 60000 + greatest(first.dequeue_at, pgqueue_now(), (
+             select c.release_at from pgqueue_channel c where c.name = p.channel)))) is null
   and (select true from pgqueue_arrival a
-       where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null limit 1) is null
+       where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null
+       order by a.id limit 1) is null
 order by 1
 limit %s
 """  # noqa: S608 -- a constant

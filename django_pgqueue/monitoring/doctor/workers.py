@@ -289,12 +289,13 @@ def overdue_looks(patient: Subject) -> Iterator[Finding]:
 
 def missed_ends(patient: Subject) -> Iterator[Finding]:
     for first, awaited, count in patient.rows(MISSED, {"looked_at": LOOKED_AT}):
-        waits = "1 message waits" if count == 1 else f"{count:,} messages wait"
+        waits = "One of the checked messages waits" if count == 1 else f"{count:,} of the checked messages wait"
         yield MISSED_END.found(
             f"{waits} for others that have left the queue, and no worker was told. The first, {first}, waits for "
             f"{awaited}.",
             "update pgqueue_message m set check_at = pgqueue_now() where m.awaited_id is not null "
-            "and m.check_at is null and not exists (select from pgqueue_message a where a.id = m.awaited_id);",
+            "and m.check_at is null and not exists (select from pgqueue_message a where a.id = m.awaited_id); "
+            "select pgqueue_message_settle();",
             messages=count,
             first=first,
         )

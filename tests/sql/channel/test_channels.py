@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from django_pgqueue.functions.channel import UNSEEN
 from tests.sql.words import channel, contents, drifted, lanes, see, set_channel
+from tests.support.cost import cost, index_names
 from tests.support.sessions import NOON, Listener, token
 
 if TYPE_CHECKING:
@@ -344,6 +346,85 @@ def test_messages_that_came_while_the_triggers_were_off_are_found(session: Sessi
     assert session.dequeue() == []
     assert repair(session) == []
     assert contents(session.dequeue()) == ["unseen"]
+
+
+HOUR_MS = 3_600_000
+
+
+def unseen(session: Session) -> list[str]:
+    return session.column(UNSEEN, [10])
+
+
+def create_unseen(session: Session, **parameters: Any) -> None:
+    session.rows("alter table pgqueue_message disable trigger user")
+    session.create("unseen", channel="acme", **parameters)
+    session.rows("alter table pgqueue_message enable trigger user")
+
+
+@pytest.mark.parametrize("after_ms", [None, HOUR_MS])
+def test_messages_that_no_trigger_noted_are_found(session: Session, after_ms: int | None) -> None:
+    session.set_clock(NOON)
+    create_unseen(session, dequeue_at=after_ms and NOON + after_ms)
+    assert unseen(session) == ["acme"]
+    repair(session)
+    assert unseen(session) == []
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_they_are_found_beside_messages_that_are_due_later(session: Session, priority: int) -> None:
+    session.set_clock(NOON)
+    session.create(channel="acme", priority=priority, dequeue_at=NOON + HOUR_MS)
+    session.dequeue()
+    assert unseen(session) == []
+    create_unseen(session)
+    assert session.dequeue() == []
+    assert unseen(session) == ["acme"]
+    repair(session)
+    assert contents(session.dequeue()) == ["unseen"]
+
+
+def test_they_are_found_behind_a_message_that_waits_for_another(session: Session) -> None:
+    first = session.create("first")
+    session.call("pgqueue_message_create_after", content="waits", after_ids=[first], channel="acme", priority=5)
+    assert unseen(session) == []
+    create_unseen(session)
+    assert unseen(session) == ["acme"]
+
+
+def test_channels_in_order_are_not_among_them(session: Session) -> None:
+    """Also where a lane waits for its interval, for room, or for others."""
+    session.set_clock(NOON)
+    set_channel(session, release_interval_ms=HOUR_MS)
+    set_channel(session, name="full", max_concurrency=1)
+    for wanted in [{}, {}, {"priority": 5, "dequeue_at": NOON + 2 * HOUR_MS}]:
+        for name in ("acme", "full"):
+            session.create(channel=name, **wanted)
+        assert unseen(session) == []
+        session.dequeue(10)
+        assert unseen(session) == []
+    [held] = session.rows("select * from pgqueue_message where channel = 'full' and unlock_at is not null")
+    session.value("pgqueue_message_complete", **token(held))
+    assert unseen(session) == []
+    session.set_clock(NOON + HOUR_MS)
+    assert len(session.dequeue(10)) == 2
+    assert unseen(session) == []
+
+
+def test_a_probe_for_each_priority_of_a_lane_finds_them(connect: Connect) -> None:
+    session = connect()
+    session.rows("""
+        insert into pgqueue_message (queue, content, channel, priority, dequeue_at)
+        select 'default', '{}', 'c' || n % 5, n % 3, 0 from generate_series(1, 6000) as n
+    """)
+    for _ in range(2):
+        statement = UNSEEN.replace("%s", "10")
+        assert {"pgqueue_message", "pgqueue_arrival"}.isdisjoint(index_names(session, statement))
+        found = cost(session, statement)
+        assert found.entries["pgqueue_message_lane_ix"] == 5, "nothing else is read where arrivals tell of all lanes"
+        session.rows("analyze pgqueue_message, pgqueue_lane, pgqueue_arrival")
+    session.rows("delete from pgqueue_arrival")
+    assert (found := cost(session, statement)).rows == 5
+    assert found.entries["pgqueue_message_lane_ix"] == 5 + 5 * 3
 
 
 def test_an_uncommitted_end_counts_as_running(connect: Connect) -> None:
