@@ -4239,7 +4239,7 @@ begin
         exit when v_id is not null;  -- or it has finished since the insert met it
     end loop;
     if v_id is null then
-        raise exception 'row-level security hides the same edit of somebody else'
+        raise exception 'row-level security hides the same edit, which is not finished'
             using errcode = 'insufficient_privilege', hint = 'Let the role bypass row-level security of pgqueue_edit.';
     end if;
     perform pg_notify('pgqueue_' || r.id, 'edit')

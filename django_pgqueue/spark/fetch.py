@@ -45,7 +45,11 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
                     for batch in found:
                         yield batch.cast(schema)
                     return
-    except (adbc_driver_manager.Error, OSError, pa.ArrowInvalid) as error:  # the last two: the stream broke off
+    except (
+        adbc_driver_manager.Error,
+        OSError,
+        pa.ArrowInvalid,
+    ) as error:  # the last two: the stream broke off, or a cast
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
 

@@ -354,3 +354,25 @@ def test_a_login_to_the_database_without_the_right_is_told_so(root: Visitor) -> 
     [note] = page.context["messages"]
     denied = "has no right to do this: permission denied for table pgqueue_message. Nothing was changed."
     assert str(note) == f"The login of this site to PostgreSQL {denied}"
+
+
+@pytest.mark.parametrize(
+    ("url", "status"),
+    [
+        (f"{MESSAGES}?live=1", 503),
+        ("/admin/django_pgqueue/overview/live/", 503),
+        ("/admin/django_pgqueue/overview/", 200),
+    ],
+)
+def test_a_login_to_the_database_that_may_not_read_is_told_so(root: Visitor, url: str, status: int) -> None:
+    """On a page that was loaded before the right was taken away, too."""
+    for statement in (
+        "create role pgqueue_test_clerk",
+        "grant select on all tables in schema public to pgqueue_test_clerk",
+        "revoke select on pgqueue_message from pgqueue_test_clerk",
+        "set local role pgqueue_test_clerk",
+    ):
+        sql(statement)
+    answer = root.client.get(url)
+    assert answer.status_code == status
+    assert "has no right to do this: permission denied for table pgqueue_message" in answer.content.decode()

@@ -137,16 +137,13 @@ class Maintenance:
         """
         miscounted = functions.channels_miscounted(connection, limit=MAX_RECOUNTED)
         unseen = functions.channels_unseen(connection, limit=MAX_RECOUNTED)
-        recounted = [
-            one
-            for channel in sorted({channel for channel, _, _ in miscounted}.union(unseen))
-            for one in functions.channel_repair(connection, channel)
-        ]
-        for one in recounted:
-            logger.warning("recounted channel=%s running=%s, not %s", one.channel, one.after, one.before)
-        for channel in unseen:
-            logger.warning("found messages that no worker knew of channel=%s", channel)
-        self.has_more = MAX_RECOUNTED in (len(miscounted), len(unseen))
+        channels = sorted({channel for channel, _, _ in miscounted}.union(unseen))[:MAX_RECOUNTED]
+        for channel in channels:
+            for one in functions.channel_repair(connection, channel):
+                logger.warning("recounted channel=%s running=%s, not %s", one.channel, one.after, one.before)
+            if channel in unseen:
+                logger.warning("found messages that no worker knew of channel=%s", channel)
+        self.has_more = len(channels) == MAX_RECOUNTED
 
     def _bloat(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {f"{one.kind} {one.name}": f"{one} See manage.py qdoctor." for one in bloat.found(connection)}
