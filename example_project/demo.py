@@ -85,8 +85,9 @@ def say_no_database(error: Exception) -> int:
 def serve(wanted_port: int | None) -> None:
     with ExitStack() as until_open:
         until_open.enter_context(alone())
-        port = free_port(wanted_port)
+        free_port(wanted_port)  # an error comes before the database is made
         password = prepare()
+        port = free_port(wanted_port)  # others may have taken the first one meanwhile
         with Processes(web(port), worker()) as processes:
             await_answer(port, processes)
             fill()
