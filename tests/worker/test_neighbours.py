@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.consumer.background import Connect
     from tests.support.diary import Diary
+    from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -224,6 +225,27 @@ def test_without_a_connection_of_their_own_heartbeats_renew_the_locks(
     assert ended(job).return_value == {"attempt": 1}
     assert statuses(job) == ["succeeded"]
     assert worker.stop() == 0
+
+
+def test_a_lock_lasts_from_the_claim_and_not_from_its_answer(
+    consume: Consume, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer may come so late that the first heartbeat is due at once."""
+    asked: list[float] = []
+
+    def dequeue(*args: Any, original: Callable[..., Any] = functions.message_dequeue, **kwargs: Any) -> Any:
+        now = time.monotonic()
+        claimed = original(*args, **kwargs)
+        asked.extend([now] * len(claimed))
+        return claimed
+
+    monkeypatch.setattr(functions, "message_dequeue", dequeue)
+    consumer = consume(threads=1)
+    hold.enqueue("job")
+    started(diary, "job")
+    [one] = consumer.held
+    assert one.locked <= asked[0]
+    diary.allow("job-1")
 
 
 def test_who_stands_in_for_late_heartbeats_waits_for_no_row(

@@ -214,12 +214,12 @@ class Claimer:
             if unparks:
                 self.unknown.claimed(len(claimed), room=room)
             if claimed and alone:
-                self._begin(claimed, room)
+                self._begin(claimed, room, asked=began)
             self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
             if self.polling.stays_asleep and (prospect is not None or not polls):
                 self.polling.slept_on(prospect, now=now)
         if claimed and not alone:  # nothing begins before its claim is committed
-            self._begin(claimed, room)
+            self._begin(claimed, room, asked=began)
         self.caution.claimed(len(claimed), len(self._unreadable))
         seconds, more = now - began - max(waited_seconds, self._meanwhile_seconds), len(claimed) >= wanted
         self.turns.learn(more=more)
@@ -283,11 +283,12 @@ class Claimer:
         if readable([self.session.connection.fileno()], 0.0):  # the claim took less time than this
             self._meanwhile_seconds = time.monotonic() - began
 
-    def _begin(self, claimed: list[Received], room: int) -> None:
+    def _begin(self, claimed: list[Received], room: int, *, asked: float) -> None:
+        """``asked``: when the claim was sent.  The locks last from about then, however late the answer came."""
         self.prefetch.last_progress = time.monotonic()
         self.registration.begins_to_hold(now=self.prefetch.last_progress)
         self.slots.clock.correct(claimed[0].locked_at)
-        added, later = self.versions.split(self.held.add(claimed, now=self.prefetch.last_progress))
+        added, later = self.versions.split(self.held.add(claimed, now=asked))
         new, unknown = self.unknown.sift(added)
         if len(new) > room:  # known ones among those for which there was no room
             self.give_back.unstarted += new[room:]
