@@ -188,7 +188,7 @@ class Pump:
         if room <= 0 or self.stopping or not self.polling.is_due(self._writing, now=time.monotonic()):
             return
         # A sleeper claims, and asks when the next message is due, for the price of one transaction.
-        polls = self.polling.is_poll
+        polls, asked = self.polling.is_poll, time.monotonic()
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
             prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None
@@ -201,7 +201,7 @@ class Pump:
             if self.polling.stays_asleep:
                 self.polling.slept_on(prospect, now=time.monotonic())
         if new := [message for message in claimed if not self._has(message)]:
-            self._hand_over(new)
+            self._hand_over(new, asked=asked)
         if claimed and self.polling.asleep and not self.polling.stays_asleep:
             self._wake_up(full=len(claimed) >= room)
         elif self.polling.wants_to_sleep:
@@ -218,11 +218,12 @@ class Pump:
         held = self.held.get(message.id)
         return held is not None and held.attempt == message.attempt
 
-    def _hand_over(self, claimed: Sequence[Received]) -> None:
+    def _hand_over(self, claimed: Sequence[Received], *, asked: float) -> None:
+        """``asked``: when the claim was sent.  The locks last from about then, however late the answer came."""
         if not self.held:
-            now = time.monotonic()
-            self.next_heartbeat = now + self._heartbeat_every()
-            self.next_seen = min(self.next_seen, now + SEEN_HOLDING_SECONDS)
+            self.next_heartbeat = float("inf")
+            self.next_seen = min(self.next_seen, time.monotonic() + SEEN_HOLDING_SECONDS)
+        self.next_heartbeat = min(self.next_heartbeat, asked + self._heartbeat_every())
         with self.lock:
             self.held |= {message.id: message for message in claimed}
         for message in claimed:

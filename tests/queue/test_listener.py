@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -402,6 +403,27 @@ def test_a_listener_whose_session_never_answers_can_be_closed(
     proxy.fall_silent()
     ear.listener.close()
     wait_until(lambda: not ear.listener._pump.thread.is_alive(), "its thread has ended")
+
+
+def test_a_lock_lasts_from_the_claim_and_not_from_its_answer(ears: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may come so late that the first heartbeat is due at once."""
+    asked: list[float] = []
+
+    def dequeue(*args: Any, original: Any = functions.message_dequeue, **kwargs: Any) -> Any:
+        now = time.monotonic()
+        claimed = original(*args, **kwargs)
+        asked.extend([now] * len(claimed))
+        return claimed
+
+    monkeypatch.setattr(functions, "message_dequeue", dequeue)
+    ear = ears(slots=2, lock_seconds=300)
+    MAIL.send("first")
+    first = ear.next()
+    assert ear.listener._pump.next_heartbeat <= asked[0] + 100
+    MAIL.send("second")
+    for message in (first, ear.next()):
+        message.ack()
+    assert ear.listener._pump.next_heartbeat <= asked[0] + 100
 
 
 def test_no_claim_of_a_listener_outlives_its_session(
