@@ -23,7 +23,11 @@ SESSION: dict[str, str | int | None] = {
     "application_name": "pgqueue-spark",
     "client_encoding": "UTF8",  # what Spark reads and writes, whatever the database has
     "connect_timeout": 10,
+    # A lost network is found in a minute, and not after the quarter of an hour, or the two hours, of the system.
     "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
 }
 
 

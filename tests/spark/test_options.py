@@ -8,7 +8,7 @@ import re
 import pyarrow as pa
 import pytest
 from psycopg import OperationalError, errors
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.spark import database, fetch, staging
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
@@ -23,6 +23,14 @@ from tests.support.pages import FOLDER
 def test_options_are_named_as_spark_names_them_in_any_case() -> None:
     options = PipelineOptions.of({"maxconnections": "4", "NUMPARTITIONS": "2", "table": "Messages"})
     assert (options.max_connections, options.num_partitions, options.table) == (4, 2, "messages")
+
+
+@pytest.mark.parametrize(("given", "milliseconds"), [("", "60000"), ("?tcp_user_timeout=5000", "5000")])
+def test_a_lost_network_is_found_in_a_minute_or_as_the_url_says(given: str, milliseconds: str) -> None:
+    found = conninfo_to_dict(database.reading(PipelineOptions.of({"url": f"postgresql://localhost/shop{given}"})))
+    assert found["tcp_user_timeout"] == milliseconds
+    idle, interval, count = (int(found[f"keepalives_{name}"] or 0) for name in ("idle", "interval", "count"))
+    assert idle + interval * count == 60
 
 
 def test_an_empty_window_is_no_mistake() -> None:
