@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from django.db import connections
 from psycopg import IsolationLevel, sql
-from psycopg.pq import Format
+from psycopg.pq import Conninfo, Format
 from psycopg.waiting import Ready, Wait
 
 from django_pgqueue.consumer.forks import note_connection
@@ -118,6 +118,14 @@ class WorkerConnection(psycopg.Connection[Any]):
         return since
 
 
+def of_libpq(params: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out what is for Django's cursors, and what a backend has added for a pool of its own, such as the
+    ``MAX_CONNS`` of django-db-geventpool.
+    """
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    return {name: value for name, value in params.items() if name in known}
+
+
 def connect(
     database: str, *, pooled: bool = False, answer_seconds: Callable[[], float] = answer_seconds
 ) -> WorkerConnection:
@@ -128,9 +136,7 @@ def connect(
     ``answer_seconds``: see ``WorkerConnection``.
     """
     wrapper = connections.create_connection(database)
-    params = wrapper.get_connection_params()
-    for key in ("cursor_factory", "context", "prepare_threshold"):
-        params.pop(key, None)
+    params = of_libpq(wrapper.get_connection_params())
     connection = WorkerConnection.connect(
         **(KEEPALIVES | {"connect_timeout": min(CONNECT_SECONDS, math.ceil(answer_seconds()))} | params),
         autocommit=True,

@@ -100,3 +100,12 @@ def test_an_answer_that_came_while_the_thread_did_not_run_is_read() -> None:
         with pytest.raises(psycopg.OperationalError, match="the session has not answered for 20 seconds"):
             connection._silent(long_ago)
         assert connection.closed
+
+
+def test_options_that_a_backend_has_for_itself_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """django-db-geventpool hands the size of its pool on to itself by the connection's parameters."""
+    wrapper = type(connections["default"])
+    params = wrapper.get_connection_params
+    monkeypatch.setattr(wrapper, "get_connection_params", lambda self: {**params(self), "MAX_CONNS": 4})
+    with connect("default") as connection:
+        assert connection.execute("select 1").fetchone() == (1,)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError
 from django.db import connections
-from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.backend import lookup
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
+from django_pgqueue.consumer.connection import of_libpq
 from django_pgqueue.distribution import install_command
 from django_pgqueue.management.terminal.output import PrintingCommand
 from django_pgqueue.spark import arguments
@@ -94,10 +94,9 @@ def lake(given: str | None, backend: PgQueueBackend) -> str:
 
 def publish(database: str) -> None:
     """Gives the database's URL to this process and those that it starts: not in a plan, nor in an argument."""
-    parameters = connections[database].get_connection_params()
-    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    parameters = of_libpq(connections[database].get_connection_params())
     if role := connections[database].settings_dict["OPTIONS"].get("assume_role"):
         escaped = re.sub(r"([\\ ])", r"\\\1", role)
         others = parameters.get("options") or os.environ.get("PGOPTIONS", "")
         parameters["options"] = f"{others} -c role={escaped}"
-    os.environ[VARIABLE] = make_conninfo(**{name: value for name, value in parameters.items() if name in known})
+    os.environ[VARIABLE] = make_conninfo(**parameters)

@@ -89,7 +89,8 @@ class SessionState:
     def __init__(self, session: psycopg.Connection[Any], *, pooled: bool) -> None:
         """``pooled``: the server's session is others' too, and is left as it is."""
         self.is_used = self.is_being_put_back = False
-        self._session = weakref.ref(session)
+        # Not ``session``: tracers such as Elastic APM give Django an object that stands for the connection.
+        self._session = weakref.ref(session.wait.__self__)
         self.driver = DriverState(session)
         self._reset = None if pooled else _reset(session.pgconn)
 
