@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-import wrapt
 from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.backends.signals import connection_created
 from psycopg import errors
@@ -70,19 +69,6 @@ def test_a_project_need_not_have_a_setting_that_django_has_no_default_for(
     monkeypatch.delitem(connections.settings["default"], "DISABLE_SERVER_SIDE_CURSORS")
     consume(threads=1)
     assert ended(jobs.which_session.enqueue()).status == "SUCCESSFUL"
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("task", [jobs.write, jobs.write_async], ids=["sync", "async"])
-def test_an_object_of_a_tracer_may_stand_for_the_connection(
-    consume: Consume, effects: Effects, task: AnyTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of Datadog, Elastic APM and New Relic do: it has the connection's class, and is of another type."""
-    connect = psycopg.Connection.connect
-    monkeypatch.setattr(psycopg, "connect", lambda *args, **kwargs: wrapt.ObjectProxy(connect(*args, **kwargs)))
-    consume(threads=1)
-    assert [statuses(ended(task.enqueue(word))) for word in ("first", "second")] == [["succeeded"], ["succeeded"]]
-    assert effects() == ["first", "second"]
 
 
 @pytest.mark.django_db(transaction=True)

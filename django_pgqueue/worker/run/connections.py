@@ -14,7 +14,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.worker.run.cut_sessions import note_statement
-from django_pgqueue.worker.run.session_reset import SessionState, answer, state_of, watch
+from django_pgqueue.worker.run.session_reset import SessionState, answer, driver_of, state_of, watch
 
 if TYPE_CHECKING:
     from django_pgqueue.functions import Received
@@ -41,12 +41,12 @@ def clean_sessions(database: str, *, pooled: bool) -> None:
 
 def _note_connection(connection: Any, **_: Any) -> None:
     _here.has_connected = True
-    if _pooled:
-        state = state_of(connection.connection)
+    if _pooled and (session := driver_of(connection.connection)) is not None:
+        state = state_of(session)
         if state is None:
-            watch(connection.connection, pooled=_is_pooled(connection))
-        elif not state.is_being_put_back and state.has_changed(connection.connection):
-            _restore(connection, state)  # a job has closed it, which gave it back to Django's pool
+            watch(session, pooled=_is_pooled(connection))
+        elif not state.is_being_put_back and state.has_changed(session):
+            _restore(connection, session, state)  # a job has closed it, which gave it back to Django's pool
 
 
 def _is_pooled(connection: Any) -> bool:
@@ -88,13 +88,15 @@ def _put_back(connection: Any, *, shared: bool) -> None:
     may be those of another task, and so may what is in Django's lists.
     """
     is_wrapped = not shared and _unwrap(connection)
-    state = state_of(connection.connection)
+    session = driver_of(connection.connection)
+    state = state_of(session)
     try:
-        if state is not None and shared:
-            _put_driver_back(connection.connection, state)
-        elif state is not None and (is_wrapped or state.has_changed(connection.connection)):
-            _restore(connection, state)
-        elif is_wrapped and state is None and connection.connection is not None:
+        if session is not None and state is not None:
+            if shared:
+                _put_driver_back(session, state)
+            elif is_wrapped or state.has_changed(session):
+                _restore(connection, session, state)
+        elif is_wrapped and connection.connection is not None:
             connection.close()  # another driver's: the next one has what receivers of connection_created set
     except Exception as error:  # noqa: BLE001 -- the next job connects anew
         logger.debug("The worker cannot reset a session, and closes it: %s", error)
@@ -116,18 +118,17 @@ def _put_driver_back(session: Any, state: SessionState) -> None:
         state.driver.put_back(session)
 
 
-def _restore(connection: Any, state: SessionState) -> None:
+def _restore(connection: Any, session: Any, state: SessionState) -> None:
     """Puts the session back.  Receivers of connection_created that set something in it are called again: what they
     have set may be invisible, and without a worker they would be called for each request.
     """
-    session = connection.connection
     state.is_being_put_back = True
     try:
         state.put_back(session)
         if _has_receivers_of_others():
             connection_created.send(sender=connection.__class__, connection=connection)
     except Exception:
-        session.close()  # a pool of Django's would lend it again
+        session.close()  # a pool would lend it again
         raise
     finally:
         state.is_used = state.is_being_put_back = False
@@ -161,8 +162,8 @@ def close_lost_connections() -> None:
 
 def answers(connection: Any) -> bool:
     """Django's ``is_usable``, with an end to the wait."""
-    session = connection.connection
-    if not isinstance(session, psycopg.Connection):
+    session = driver_of(connection.connection)
+    if session is None:
         return bool(connection.is_usable())
     try:
         return answer(session.pgconn, b"").status == ExecStatus.EMPTY_QUERY

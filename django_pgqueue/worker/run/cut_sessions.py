@@ -16,6 +16,7 @@ from django.db.backends.signals import connection_created
 
 from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.logs import log_trouble
+from django_pgqueue.worker.run.session_reset import driver_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,8 +55,8 @@ class Sessions:
         """Called by another thread.  Returns how many sessions it ended."""
         self._is_cut = True
         wrappers = [known() for known in self._opened]
-        opened = [wrapper.connection for wrapper in wrappers if wrapper is not None]
-        return sum(_cut(one) for one in opened if isinstance(one, psycopg.Connection))
+        opened = [driver_of(wrapper.connection) for wrapper in wrappers if wrapper is not None]
+        return sum(_cut(one) for one in opened if one is not None)
 
 
 def cut(sessions: Sessions, message: Received) -> None:
@@ -98,10 +99,11 @@ def cancel_statement(attempt: object, message: Received) -> None:
     """
     with _statements_lock:
         wrapper = _statements.get(attempt)
-        if wrapper is None or not isinstance(wrapper.connection, psycopg.Connection):
+        session = None if wrapper is None else driver_of(wrapper.connection)
+        if session is None:
             return
         with contextlib.suppress(psycopg.Error, OSError):
-            wrapper.connection.cancel_safe(timeout=MAX_CANCEL_SECONDS)
+            session.cancel_safe(timeout=MAX_CANCEL_SECONDS)
     logger.warning("cut id=%s task=%s statements=1: its timeout ran out", message.id, message.task)
 
 

@@ -89,10 +89,13 @@ class SessionState:
     def __init__(self, session: psycopg.Connection[Any], *, pooled: bool) -> None:
         """``pooled``: the server's session is others' too, and is left as it is."""
         self.is_used = self.is_being_put_back = False
-        # Not ``session``: tracers such as Elastic APM give Django an object that stands for the connection.
-        self._session = weakref.ref(session.wait.__self__)
+        self._session = weakref.ref(session)
         self.driver = DriverState(session)
         self._reset = None if pooled else _reset(session.pgconn)
+
+    @property
+    def session(self) -> psycopg.Connection[Any] | None:
+        return self._session()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.is_used = True
@@ -117,13 +120,21 @@ class SessionState:
             self.driver.put_back(session)
 
 
-def watch(session: Any, *, pooled: bool) -> None:
+def driver_of(session: Any) -> psycopg.Connection[Any] | None:
+    """Returns psycopg's connection for Django's: tracers and pools put an object of their own before it.  None: it is
+    another driver's, or there is none.
+    """
+    wait = getattr(session, "wait", None)
+    found = wait.session if isinstance(wait, SessionState) else getattr(wait, "__self__", None)
+    return found if isinstance(found, psycopg.Connection) else None
+
+
+def watch(session: psycopg.Connection[Any], *, pooled: bool) -> None:
     """Called when Django has just connected."""
-    if isinstance(session, psycopg.Connection):
-        vars(session)["wait"] = SessionState(session, pooled=pooled)
+    vars(session)["wait"] = SessionState(session, pooled=pooled)
 
 
-def state_of(session: Any) -> SessionState | None:
+def state_of(session: psycopg.Connection[Any] | None) -> SessionState | None:
     state = getattr(session, "wait", None)
     return state if isinstance(state, SessionState) else None
 
