@@ -317,7 +317,9 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
         checks.Error(
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
             "in it.",
-            hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
+            hint="Put it into SHARED_APPS, and not into TENANT_APPS."
+            if conf.APP_LABEL in getattr(settings, "TENANT_APPS", ())  # in front of its router, each tenant had a queue
+            else 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
             id="pgqueue.E007",
         )
         for database in sorted(wanted)

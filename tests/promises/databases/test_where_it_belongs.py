@@ -172,6 +172,8 @@ def test_a_queue_that_the_router_does_not_migrate_is_an_error(settings: Settings
     assert ids(found) == ["pgqueue.E007"]
     assert "The queue is in the database 'jobs', but DATABASE_ROUTERS allow no migration" in found[0].msg
     assert "PgQueueRouter" in (found[0].hint or "")
+    settings.TENANT_APPS = ["django_pgqueue"]
+    assert [one.hint for one in check_routing(None)] == ["Put it into SHARED_APPS, and not into TENANT_APPS."]
 
 
 class OnlyDefault:
