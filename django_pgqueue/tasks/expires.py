@@ -88,5 +88,7 @@ def expires_at(headers: Any, created_at: dt.datetime) -> dt.datetime | None:
             return None
     if AT in headers:
         until = dt.datetime.fromisoformat(headers[AT])
+        if until.year == dt.MAXYEAR:  # in UTC it may be beyond the calendar
+            return None
         return until.replace(tzinfo=dt.UTC) if until.tzinfo is None else until.astimezone(dt.UTC)
     return None

@@ -70,6 +70,14 @@ def test_a_message_that_is_enqueued_again_does_not_keep_its_old_time(now: Clock)
     assert [each.status for each in Attempt.objects.order_by("id")] == ["cancelled", "succeeded"]
 
 
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_message_that_expires_at_the_end_of_the_calendar_never_does(now: Clock, hours: int) -> None:
+    end = dt.datetime.max.replace(tzinfo=dt.timezone(dt.timedelta(hours=hours)))
+    result = nothing.using(expires=end).enqueue(1, 2)
+    drain()
+    assert statuses(result) == ["succeeded"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -287,7 +287,7 @@ class Claimer:
         """``asked``: when the claim was sent.  The locks last from about then, however late the answer came."""
         self.prefetch.last_progress = time.monotonic()
         self.registration.begins_to_hold(now=self.prefetch.last_progress)
-        self.slots.clock.correct(claimed[0].locked_at)
+        self.slots.clock.correct(claimed[0].locked_at, asked=asked)
         added, later = self.versions.split(self.held.add(claimed, now=asked))
         new, unknown = self.unknown.sift(added)
         if len(new) > room:  # known ones among those for which there was no room

@@ -9,6 +9,10 @@ from django_pgqueue.values.times import microseconds
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Callable
+
+MAX_AHEAD_US = 1_000_000
+"""A clock that is further ahead was set by a server whose own clock was wrong, and has been put back since."""
 
 
 class DatabaseClock:
@@ -26,11 +30,21 @@ class DatabaseClock:
     def start(self, now: dt.datetime) -> None:
         self._zero = microseconds(now) - monotonic_ns() // 1000
 
-    def correct(self, now: dt.datetime) -> None:
-        """Sets the clock to a later time only.  A time of the database is older by its way to here; and with a clock
-        that never goes back no job ends before it started.
+    def correct(self, now: dt.datetime, *, asked: float) -> None:
+        """Sets the clock by a time of the database, which was asked for at ``asked``, by the monotonic clock.
+
+        It sets it to a later time only, because that time is older by its way to here: unless this clock was far ahead
+        even of what the database answered to a question of now.
         """
-        self._zero = max(self._zero, microseconds(now) - monotonic_ns() // 1000)
+        time = microseconds(now)
+        zero = time - monotonic_ns() // 1000
+        if zero > self._zero or self._zero > time - int(asked * 1_000_000) + MAX_AHEAD_US:
+            self._zero = zero
 
     def __call__(self) -> int:
         return self._zero + monotonic_ns() // 1000
+
+    def of_a_job(self) -> Callable[[], int]:
+        """Returns a clock that nobody sets: no job ends before it started."""
+        zero = self._zero
+        return lambda: zero + monotonic_ns() // 1000

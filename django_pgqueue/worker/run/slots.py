@@ -148,7 +148,11 @@ class Slots:
 
     def execution(self, message: Received) -> Execution:
         return self._execution(
-            message, backend=self.backend, clock=self.clock, reports=self.reports, connect_first=self.connect_first
+            message,
+            backend=self.backend,
+            clock=self.clock.of_a_job(),
+            reports=self.reports,
+            connect_first=self.connect_first,
         )
 
     def ended(self, end: EndedAttempt) -> None:
