@@ -118,7 +118,7 @@ def schedule_pause(connection: Connection, name: str) -> bool:
 
 RESUME = """
 with resumed as (
-    update pgqueue_schedule set paused_at = null, next_at = greatest(next_at, %s::bigint)
+    update pgqueue_schedule set paused_at = null, next_at = %s::bigint
     where name = %s and paused_at is not null
     returning queue, next_at
 )
@@ -127,7 +127,7 @@ select pgqueue_worker_wake_by(r.queue, true, r.next_at) from resumed r
 
 
 def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
-    """Resumes a schedule with the first slot from ``next_at`` on.  False: it was not paused."""
+    """Resumes a schedule with the slot ``next_at``.  False: it was not paused."""
     with connection.cursor() as cursor:
         cursor.execute(RESUME, (next_at, name))
         return bool(cursor.rowcount)

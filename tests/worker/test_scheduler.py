@@ -304,6 +304,16 @@ def test_resumed_before_the_next_slot_it_loses_nothing(queue: Queue) -> None:
     assert row("by hand").next_at == NINE + HOUR
 
 
+def test_resumed_it_does_not_wait_for_a_time_that_a_wrong_clock_has_set(queue: Queue) -> None:
+    by_hand()
+    queue.move_to(NINE + dt.timedelta(days=365))
+    queue.look()
+    queue.move_to(NINE + 10 * MINUTE)
+    control.pause_schedule("by hand")
+    resume_at(queue, "by hand")
+    assert row("by hand").next_at == NINE + HOUR
+
+
 def test_a_schedule_can_be_run_now_beside_its_slots(queue: Queue) -> None:
     by_hand(next_at=NINE + HOUR, queue="mail")
     message = Message.objects.get(pk=control.run_schedule("by hand"))
