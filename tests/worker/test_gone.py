@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connections
 
 from django_pgqueue.consumer import gone
 from django_pgqueue.consumer.gone import AGAIN_SECONDS, RETURN_SECONDS, Gone
@@ -319,6 +320,19 @@ def test_the_lock_is_taken_once_in_each_connection(transactional_db: None, sessi
             assert holders(session, "me") == [connection.info.backend_pid]
             assert lock.take(own, "another name") is True
         wait_until(lambda: not holders(session, "me"), "the session has ended")
+
+
+def test_the_server_ends_the_transaction_of_a_worker_that_stands_still(transactional_db: None) -> None:
+    """Others wait for its locks, and the system of its host goes on answering the keepalives."""
+    own = connections["default"].settings_dict["OPTIONS"].get("options", "")
+    for given, expected in (("0", "30s"), ("10min", "30s"), ("5s", "5s")):
+        options = f"{own} -c idle_in_transaction_session_timeout={given}"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(connections["default"].settings_dict["OPTIONS"], "options", options)
+            session = WorkerSession("default", consumer="me", pooled=False)
+            with session.open() as connection:
+                shown = connection.execute("show idle_in_transaction_session_timeout").fetchone()
+        assert shown == (expected,)
 
 
 def test_the_server_ends_the_session_of_a_machine_that_is_gone(transactional_db: None) -> None:
