@@ -52,7 +52,8 @@ def test_the_step_of_a_late_worker_is_not_recorded(start: Start, diary: Diary) -
     started(diary, "x held", attempt=2)
     diary.allow("x held-1")
     late.send_to_group(signal.SIGCONT)
-    late.says(f"lost id={result.id} attempt=1")
+    late.says(f"lost id={result.id} attempt=1:")
+    assert f"failed id={result.id}" not in late.output
     assert not Step.objects.filter(name="held").exists()
     diary.allow("x held-2")
     assert ended(result).return_value == ["x before", "x held", "x after"]

@@ -15,7 +15,15 @@ from django_pgqueue.backend.lazy_result import is_known
 from django_pgqueue.backend.result import PgQueueTaskError
 from django_pgqueue.compat import TaskError, TaskResultStatus
 from django_pgqueue.durable import Suspension
-from django_pgqueue.exceptions import InvalidContent, Retry, TaskBeingImported, TaskCancelled, TaskExpired, UnknownTask
+from django_pgqueue.exceptions import (
+    AttemptLost,
+    InvalidContent,
+    Retry,
+    TaskBeingImported,
+    TaskCancelled,
+    TaskExpired,
+    UnknownTask,
+)
 from django_pgqueue.functions import Error
 from django_pgqueue.logs import log_trouble
 from django_pgqueue.tasks import retry
@@ -111,7 +119,7 @@ def _add_error(execution: Execution, error: TaskError) -> None:
 
 
 def _went_down_with_its_connection(execution: Execution, exception: BaseException) -> bool:
-    if execution.is_lost:
+    if execution.is_lost or (execution.steps is not None and isinstance(execution.steps.interrupted, AttemptLost)):
         return True
     # A session that was idle in its transaction for too long ends with an InternalError.
     kinds = (OperationalError, InterfaceError, InternalError)

@@ -76,7 +76,7 @@ class Cancelled:
 @dataclass(frozen=True, slots=True)
 class RolledBack:
     """The end of an atomic task whose transaction went down with its connection, or whose lock was lost: nothing has
-    happened, so it may run again at once.
+    happened, so it may run again at once.  Also of a durable task whose lock was lost when it recorded a step.
     """
 
     status: ClassVar[str] = "retried"
