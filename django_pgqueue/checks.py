@@ -309,6 +309,9 @@ def _listed(names: set[str]) -> str:
     return ", ".join(map(repr, sorted(names)))
 
 
+TO_SHARED_APPS = "Put it into SHARED_APPS, and not into TENANT_APPS."
+
+
 @checks.register(checks.Tags.compatibility)
 def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Checks in which databases migrations would make the tables."""
@@ -317,8 +320,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
         checks.Error(
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
             "in it.",
-            hint="Put it into SHARED_APPS, and not into TENANT_APPS."
-            if conf.APP_LABEL in getattr(settings, "TENANT_APPS", ())  # in front of its router, each tenant had a queue
+            hint=TO_SHARED_APPS
+            if _tenants_have_it()  # in front of its router, each tenant had a queue
             else 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
             id="pgqueue.E007",
         )
@@ -334,7 +337,20 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
                 id="pgqueue.W002",
             )
         )
+    if wanted and _tenants_have_it():
+        found.append(
+            checks.Warning(
+                "TENANT_APPS has the queue, so each tenant has one of its own, which no worker serves.",
+                hint=TO_SHARED_APPS,
+                id="pgqueue.W009",
+            )
+        )
     return found
+
+
+def _tenants_have_it() -> bool:
+    """Whether django-tenants makes the tables of the queue in the schema of each tenant."""
+    return any(name.partition(".")[0] == "django_pgqueue" for name in getattr(settings, "TENANT_APPS", ()))
 
 
 @checks.register(checks.Tags.compatibility)
