@@ -84,3 +84,13 @@ def terminate_twice(storm: Storm, chooser: random.Random) -> dict[str, Any]:
     facts = worker.stop(signals=2)
     storm.stops.append(facts)
     return facts
+
+
+@fault("SIGTERM behind a proxy that hangs", "processes")
+def terminate_behind_silence(storm: Storm, chooser: random.Random) -> dict[str, Any]:
+    """What the worker's sessions of now send is acknowledged, and no answer comes."""
+    storm.proxy.fall_silent()
+    time.sleep(chooser.uniform(0, 1))
+    facts = storm.workers.named("behind the proxy").stop()
+    storm.stops.append(facts)
+    return facts
