@@ -15,7 +15,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.functions import NewMessage
 from django_pgqueue.tasks import call as task_call, sensitive
-from django_pgqueue.values import names, redaction
+from django_pgqueue.values import names, redaction, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -213,7 +213,7 @@ class Bulk:
         own: dict[str, Any] = {"priority": call.priority, "queue_name": call.queue_name, "run_after": call.run_after}
         changes = {name: value for name, value in own.items() if value is not None}
         if isinstance(call.run_after, dt.timedelta):
-            changes["run_after"] = self.now + call.run_after
+            changes["run_after"] = times.later(self.now, call.run_after)
         if "run_after" in changes and hasattr(self.task, "run_in"):
             changes["run_in"] = None
         task = replace(self.task, **changes)

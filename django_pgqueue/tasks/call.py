@@ -130,7 +130,7 @@ def _when(task: AnyTask, now: dt.datetime | None) -> tuple[times.When | None, He
     delay: dt.timedelta | None = getattr(task, "run_in", None)
     if delay is not None and now is None:
         return times.Delay(times.milliseconds(delay)), {"delay_us": delay // times.MICROSECOND}
-    run_after = task.run_after if delay is None or now is None else now + delay
+    run_after = task.run_after if delay is None or now is None else times.later(now, delay)
     if run_after is None:
         return None, None
     return times.DequeueAt(times.not_before(run_after)), {"run_after": run_after.isoformat()}

@@ -59,6 +59,15 @@ def milliseconds(delay: dt.timedelta) -> int:
     return -(delay // MICROSECOND // -1000)  # in integers, because the longest timedelta cannot be negated
 
 
+def later(now: dt.datetime, delay: dt.timedelta) -> dt.datetime:
+    """Returns the time after ``delay``.  Raises InvalidMessage beyond the calendar."""
+    try:
+        return now + delay
+    except OverflowError as error:
+        message = f"run_after={delay!r} leads beyond the years 1 to 9999: give a shorter one."
+        raise InvalidMessage(message) from error
+
+
 def when(*, run_after: object = None, dequeue_at: int | None = None) -> When | None:
     """Returns when a message may run.  None: at once.
 

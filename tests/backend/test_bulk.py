@@ -255,7 +255,7 @@ def test_on_conflict_raise_names_the_call_and_enqueues_nothing(db: None) -> None
         (Call(("x",), queue_name="q" * 300), InvalidMessage, r"^calls\[2\]: .*name of a queue"),
         (Call(("x",), channel=""), InvalidMessage, r"^calls\[2\]: '' cannot be the name of a channel"),
         (Call(("x",), run_after=dt.datetime(2030, 1, 1)), InvalidMessage, r"^calls\[2\]: .*aware"),  # noqa: DTZ001
-        (Call(("x",), run_after=dt.timedelta.max), InvalidMessage, r"^calls\[2\]: .*"),
+        (Call(("x",), run_after=dt.timedelta.max), InvalidMessage, r"^calls\[2\]: .*beyond the years 1 to 9999"),
         (Call((float("inf"),), where="row 9"), InvalidContent, r"^row 9\['args'\]"),
         (Call(("x",), priority=101, where="row 9"), InvalidMessage, r"^row 9: .*priority"),
     ],
@@ -268,6 +268,12 @@ def test_an_error_names_the_call_and_nothing_is_enqueued(
         enqueue_many(send, ["fine", "as well", item, "never reached"])
     assert not Message.objects.exists()
     assert enqueue_many(send, ["the transaction goes on"]) == 1
+
+
+def test_a_delay_beyond_the_calendar_is_refused(db: None) -> None:
+    with pytest.raises(InvalidMessage, match=r"run_after=.*beyond the years 1 to 9999"):
+        enqueue_many(send.using(run_after=dt.timedelta.max), ["fine"])
+    assert not Message.objects.exists()
 
 
 def test_the_error_of_an_invalid_key_names_the_call(db: None) -> None:
