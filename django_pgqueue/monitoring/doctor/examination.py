@@ -78,6 +78,7 @@ CHECKS = (
     Check("messages that wait for others", workers.overdue_looks),
     Check("missed ends", workers.missed_ends),
     Check("schedules that fail", schedules.failing),
+    Check("schedules that are due too late", schedules.late),
     Check("schedules of several versions", schedules.versions),
     Check("jobs that kill workers", workers.poison_jobs),
     Check("unknown tasks", workers.unknown_tasks),

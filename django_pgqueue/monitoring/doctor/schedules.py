@@ -1,12 +1,20 @@
-"""Finds schedules whose jobs fail, and schedules that workers declare differently."""
+"""Finds schedules whose jobs fail, that have left their rule, and that workers declare differently."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from django.db import connections
+
+from django_pgqueue import functions
+from django_pgqueue.exceptions import InvalidSchedule
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
+from django_pgqueue.monitoring.doctor.subject import quoted
 from django_pgqueue.monitoring.overview import failing_schedules
 from django_pgqueue.monitoring.overview.coverage import SILENT_AFTER
+from django_pgqueue.tasks.schedule import Rule
+from django_pgqueue.values import times
+from django_pgqueue.values.times import EpochDateTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,12 +22,20 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 MAX_SCHEDULES = 1_000
+LATE_BY_MS = 3_600_000
+"""Where clocks change, a slot may be as much later."""
 
 FAILING_SCHEDULE = Kind(
     "failing-schedule",
     Severity.WARNING,
     "No caller waits for the results of a schedule, so its failures stay unnoticed. Read the error of its last job, "
     "and correct the task, its arguments or its environment.",
+)
+LATE_SCHEDULE = Kind(
+    "late-schedule",
+    Severity.WARNING,
+    "The schedule does nothing until then. The clock of the server was ahead for a moment, or somebody chose a later "
+    "begin. In the first case, set the next time of the rule, or pause and resume the schedule.",
 )
 SCHEDULE_VERSIONS = Kind(
     "schedule-versions",
@@ -28,7 +44,8 @@ SCHEDULE_VERSIONS = Kind(
     "deployment, a worker with old code still runs: stop it.",
 )
 
-# A command that the finding shows.
+# Commands that the findings show.
+SET_NEXT = "update pgqueue_schedule set next_at = {} where name = {};"
 ENDS = "select status, finished_at, error_class, error_message from pgqueue_attempt where message_id = {};"
 
 VERSIONS = """
@@ -59,6 +76,27 @@ def failing(patient: Subject) -> Iterator[Finding]:
             message=one.message_id,
             error_class=error_class,
         )
+
+
+def late(patient: Subject) -> Iterator[Finding]:
+    known, now_ms = functions.schedules(connections[patient.using])
+    now = EpochDateTime.from_ms(now_ms)
+    for one in known[-MAX_SCHEDULES:]:
+        try:
+            rule = Rule(cron=one.cron, interval_ms=one.interval_ms, timezone=one.timezone)
+            expected = rule.first_after(now)
+        except InvalidSchedule:  # workers pause it
+            continue
+        expected_ms = times.not_before(expected)
+        if one.next_at - expected_ms > LATE_BY_MS:
+            next_at = EpochDateTime.from_ms(one.next_at)
+            yield LATE_SCHEDULE.found(
+                f"The schedule {one.name!r} ({rule.words}) is due at {next_at:%Y-%m-%d %H:%M} UTC, and by its rule at "
+                f"{expected:%Y-%m-%d %H:%M}.",
+                SET_NEXT.format(expected_ms, quoted(one.name)),
+                schedule=one.name,
+                late_seconds=(one.next_at - expected_ms) / 1000,
+            )
 
 
 def versions(patient: Subject) -> Iterator[Finding]:

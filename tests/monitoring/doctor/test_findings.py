@@ -615,6 +615,27 @@ def test_failing_schedule(find: Find, db: None) -> None:
     assert find("failing-schedule", schedules.failing) == [], "somebody knows"
 
 
+def test_late_schedule(find: Find, db: None) -> None:
+    add = (
+        "insert into pgqueue_schedule (name, task, next_at, {0}) "
+        "values (%s, 'a.b', pgqueue_now() + 3600000 * %s::bigint, %s)"
+    )
+    sql(add.format("cron"), "yearly", 24 * 500, "0 0 1 1 *")
+    sql(add.format("cron"), "monthly", 0, "0 0 1 * *")
+    sql(add.format("cron"), "paused", 24 * 500, "0 0 1 * *")
+    sql("update pgqueue_schedule set paused_at = now() where name = 'paused'")
+    sql(add.format("cron"), "wrong", 24 * 500, "0 0 31 2 *")
+    sql(add.format("interval_ms"), "soon right", 1, 60_000)
+    sql(add.format("interval_ms"), "it's late", 24, 3_600_000)
+    found = find.only("late-schedule", schedules.late, schedule="it's late")
+    assert found.values["late_seconds"] == pytest.approx(23.5 * 3600, abs=1801)
+    find.cured(found, schedules.late, schedule="it's late")
+    found = find.only("late-schedule", schedules.late)
+    assert found.found.startswith("The schedule 'yearly' (At 00:00 on January 1 (UTC)) is due at")
+    sql("update pgqueue_schedule set next_at = 9223372036854775807 where name = 'yearly'")
+    find.cured(find.only("late-schedule", schedules.late), schedules.late)
+
+
 def test_schedule_versions(find: Find, db: None) -> None:
     for worker, interval in (("old", 1000), ("new-1", 2000), ("new-2", 2000), ("gone", 3000)):
         if worker != "gone":
