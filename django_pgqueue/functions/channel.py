@@ -85,7 +85,8 @@ with recursive lane as (
 )"""
 """The lanes that have messages: an index probe for each, however many messages it has."""
 # The first of a lane that is due at some time: the lane has its turn then, or an arrival tells of it.  The turns of a
-# busy lane are set by the clocks of dequeues, which may be a little ahead of this statement's.
+# busy lane are set by the clocks of dequeues, which may be a little ahead of this statement's: further ahead, the clock
+# has been put back since.
 UNSEEN = f"""{LANES}
 select distinct p.channel
 from lane p
@@ -108,7 +109,8 @@ where first.dequeue_at < 9223372036854775806
   and (select true from pgqueue_lane l
        where l.channel = p.channel and l.queue = p.queue and l.raw = r.raw
          and (l.parked or l.next_at <= 60000 + greatest(first.dequeue_at, pgqueue_now(), (
-             select c.release_at from pgqueue_channel c where c.name = p.channel)))) is null
+             select least(c.release_at, pgqueue_now() + c.release_interval_ms)
+             from pgqueue_channel c where c.name = p.channel)))) is null
   and (select true from pgqueue_arrival a
        where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null
        order by a.id limit 1) is null

@@ -541,4 +541,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_message_look", since="0.1.0"),
         ReplaceFunction("pgqueue_attempt_error", since="0.1.0"),
         ReplaceFunction("pgqueue_binding_compile", since="0.1.0"),
+        ReplaceFunction("pgqueue_channel_repair", since="0.1.0"),
     ]

@@ -6,7 +6,8 @@ set jit = off
 as $$
 -- Counts the running messages of each channel again (p_name: of this one), and has dequeues look at all lanes with
 -- waiting messages.  Returns the channels whose count was wrong.  No function of the queue, and no delete or update by
--- hand, makes it wrong; a disabled trigger, a truncate or a restored table may.
+-- hand, makes it wrong; a disabled trigger, a truncate or a restored table may.  A channel waits for no more than its
+-- interval: after a clock that was ahead, its next dequeue would be as late.
 -- Waits for the current dequeues of a channel; later dequeues skip it until the caller's transaction ends.
 begin
     for p_channel in
@@ -23,6 +24,8 @@ begin
              + (select coalesce(sum(a.ended), 0) from pgqueue_arrival a where a.channel = p_channel)
         into p_after;
         update pgqueue_channel c set running = least(p_after, 1000000000) where c.name = p_channel and c.running <> p_after;
+        update pgqueue_channel c set release_at = pgqueue_now() + c.release_interval_ms
+        where c.name = p_channel and c.release_at > pgqueue_now() + c.release_interval_ms;
         insert into pgqueue_arrival (channel, queue, raw, dequeue_at)
         select m.channel, m.queue, m.task is null, min(m.dequeue_at)
         from pgqueue_message m

@@ -351,6 +351,23 @@ def test_messages_that_came_while_the_triggers_were_off_are_found(session: Sessi
 HOUR_MS = 3_600_000
 
 
+def test_a_channel_waits_no_longer_than_its_interval_after_a_clock_that_was_ahead(session: Session) -> None:
+    session.set_clock(NOON)
+    set_channel(session, release_interval_ms=1000)
+    session.create_batch(3, channel="acme")
+    session.set_clock(NOON + 1000 * HOUR_MS)
+    assert len(session.dequeue(10)) == 1
+    repair(session)
+    assert session.dequeue(10) == [], "the interval is kept"
+    assert unseen(session) == []
+    session.set_clock(NOON)
+    assert unseen(session) == ["acme"]
+    repair(session)
+    assert session.dequeue(10) == []
+    session.set_clock(NOON + 1000)
+    assert len(session.dequeue(10)) == 1
+
+
 def unseen(session: Session) -> list[str]:
     return session.column(UNSEEN, [10])
 
