@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,9 +53,10 @@ RESTART_SECONDS = 0.01
 
 def is_of_no_use(connection: psycopg.Connection[object], error: Exception) -> bool:
     """Whether ``connection`` has to be opened anew after ``error``.  Instead of a read-only server, the next connection
-    may reach another one.
+    may reach another one.  A session that still owes an answer refuses all else: a file that was closed under it, say.
     """
-    return connection.broken or isinstance(error, errors.ReadOnlySqlTransaction)
+    owes_an_answer = connection.info.transaction_status == TransactionStatus.ACTIVE
+    return connection.broken or owes_an_answer or isinstance(error, errors.ReadOnlySqlTransaction)
 
 
 def is_of_the_connection(connection: psycopg.Connection[object], error: Exception) -> bool:

@@ -389,6 +389,15 @@ def test_an_end_that_is_refused_becomes_a_failure_and_others_are_unchanged(bench
     assert not bench.session.is_closed
 
 
+def test_a_session_that_still_owes_an_answer_is_opened_anew(bench: Bench) -> None:
+    """As where a job has closed its socket: PostgreSQL's library refuses each statement after that, without end."""
+    bench.session.connection.pgconn.send_query(b"select 1")
+    with pytest.raises(psycopg.OperationalError, match="another command is already in progress") as refused:
+        functions.now(bench.session.statements)
+    bench.session.failed(refused.value)
+    assert bench.session.is_closed
+
+
 @pytest.mark.parametrize("code", ["raise_exception", "assert_failure", "AB001", "PT409", "H0001", "X0001", "0A001"])
 def test_an_end_that_somebodys_trigger_refuses_takes_no_other_along(bench: Bench, session: Session, code: str) -> None:
     messages = bench.claim(3)
