@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from io import StringIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ from django_pgqueue.models import Message, Worker
 from django_pgqueue.tasks import registry
 from tests.support.address import conninfo
 from tests.support.databases import install, session_in
+from tests.support.processes import MANAGE, ROOT
 from tests.support.site.tasks import chain, fail, fail_with_backoff, hold, hold_on, nothing, write
+from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import at_rest, ended, started, statuses
 
 if TYPE_CHECKING:
@@ -300,6 +303,22 @@ def test_a_worker_may_be_started_without_stdout(monkeypatch: pytest.MonkeyPatch)
     handler = logger.handlers[0]  # the next one mails failures
     with handler.stream:  # type: ignore[attr-defined]
         assert handler.stream.name == os.devnull  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("arguments", ["-v1", "--reload"])
+def test_a_worker_may_be_started_with_all_standard_files_closed(
+    environment: dict[str, str], session: Session, arguments: str
+) -> None:
+    """None of its sockets and pipes gets a number to which libraries write their errors."""
+    shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", MANAGE, "qworker", arguments]
+    process = subprocess.Popen(shell, cwd=ROOT, env=environment)
+    wait_until(lambda: Worker.objects.exists() or process.poll() is not None, "the worker has started")
+    assert process.poll() is None
+    for pid in (process.pid, Worker.objects.get().pid):
+        assert {Path(f"/proc/{pid}/fd/{number}").readlink() for number in range(3)} == {Path(os.devnull)}
+    process.terminate()
+    assert process.wait(SECONDS) == 0
+    wait_until(lambda: not session.strangers(), "the worker's sessions are closed")
 
 
 @pytest.mark.parametrize(("module", "question", "threads"), qworker.GREEN)

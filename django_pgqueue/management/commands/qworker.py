@@ -125,6 +125,7 @@ class Command(PrintingCommand):
         super().run_from_argv(argv)
 
     def handle(self, *args: Any, **options: Any) -> None:  # noqa: ARG002
+        open_standard_files()
         settings = self._settings(options)
         refuse_green_threads()
         if not can_fork():
@@ -222,6 +223,17 @@ class Command(PrintingCommand):
         wanted = "has no backend" if alias is None else f"has no backend {alias!r}"
         message = f"TASKS {wanted} of django_pgqueue (it has: {', '.join(backends) or 'none'}). Set {TASKS_SETTING}."
         raise CommandError(message)
+
+
+def open_standard_files() -> None:
+    """Opens ``os.devnull`` for those of the standard files that whoever started the worker has closed.  A socket or a
+    pipe would get the number, and with it what a library in C writes to standard error.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def look_for_the_queue(settings: WorkerSettings) -> None:

@@ -16,7 +16,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,4 +175,3 @@ def _reload_if_changed(reloader: autoreload.BaseReloader, since: float) -> None:
 def _unblock() -> None:
     with contextlib.suppress(ValueError):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    sys.stdout.flush()
