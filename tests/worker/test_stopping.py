@@ -15,6 +15,7 @@ import pytest
 from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
+from tests.support.processes import MANAGE, ROOT
 from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, holder, started, statuses
@@ -151,6 +152,26 @@ def test_nohup_lets_a_worker_go_on_without_its_terminal(
     ended(write.enqueue("x"))
     window.process.send_signal(signal.SIGTERM)
     assert window.process.wait(SECONDS) == 0
+    wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
+
+
+@pytest.mark.parametrize("arguments", ["--processes 1", "--reload", "--burst"])
+def test_a_worker_whose_signals_were_blocked_by_who_started_it_can_be_stopped(
+    environment: dict[str, str], session: Session, diary: Diary, arguments: str
+) -> None:
+    signals = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1, signal.SIGUSR2}
+    hold.enqueue("x")
+    process = subprocess.Popen(
+        [sys.executable, "-m", MANAGE, "qworker", *arguments.split()],
+        cwd=ROOT,
+        env=environment,
+        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, signals),  # noqa: PLW1509 -- it takes no lock
+    )
+    started(diary, "x")
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1)  # signals of one kind that are pending are one
+    assert process.wait(SECONDS) == 1
     wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
 
 

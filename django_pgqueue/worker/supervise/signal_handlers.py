@@ -28,12 +28,18 @@ class Requests:
 
 @contextmanager
 def handling(numbers: Iterable[int], handler: Callable[[int, Any], object] | signal.Handlers) -> Iterator[None]:
-    """Afterwards the signals do what they did before.  A process that nohup has started goes on without a terminal."""
+    """Afterwards the signals do what they did before.  A process that nohup has started goes on without a terminal.
+
+    Whoever starts a process may have blocked signals, and they stay blocked in the new one: it could not be stopped.
+    """
     handled = [number for number in numbers if number != HANG_UP or signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in handled}
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, handled) if hasattr(signal, "pthread_sigmask") else None
     try:
         yield
     finally:
+        if mask is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, previous in before.items():
             # None: it was not set in Python, which cannot bring it back.
             signal.signal(number, signal.SIG_DFL if previous is None else previous)

@@ -372,7 +372,7 @@ def work(
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # by nohup: they shall
             signal.signal(signal.SIGHUP, lambda *_: None)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*STOP_SIGNALS, STOP_NOW})
         with guarded():
             return consumer.run()
     except CONNECTION_ERRORS as error:
