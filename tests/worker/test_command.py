@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -319,6 +320,11 @@ def test_a_worker_may_be_started_with_all_standard_files_closed(
     process.terminate()
     assert process.wait(SECONDS) == 0
     wait_until(lambda: not session.strangers(), "the worker's sessions are closed")
+
+
+def test_a_worker_in_another_thread_is_an_error(transactional_db: None) -> None:
+    with ThreadPoolExecutor(1) as threads, pytest.raises(CommandError, match="only the main thread can"):
+        threads.submit(call_command, "qworker", "-v0").result()
 
 
 @pytest.mark.parametrize(("module", "question", "threads"), qworker.GREEN)
