@@ -3731,7 +3731,8 @@ as $$
 -- such attempt is recorded as lost, as by pgqueue_message_expire.  Deletes the rows of these workers when they hold
 -- nothing any more.
 -- A worker is gone if it had said that its sessions hold its advisory lock (pgqueue_worker_hold), no session holds it,
--- and the worker has not been seen for p_silent_ms: one whose connection has broken may come back within that time.
+-- and the worker has not been seen for p_silent_ms: one whose connection has broken may come back within that time.  A
+-- time that is to come, in more than a minute, is of a clock that was ahead, and is no such sign of life.
 -- Locks say nothing of what was before the server was started, or before it restarted its processes after a crash: then
 -- all sessions ended at once, and the workers have p_return_ms from that moment to come back.  They say nothing either of
 -- workers that were seen on another server while this one ran, as it does after a standby was promoted: their messages'
@@ -3747,12 +3748,13 @@ declare
     v_up_at timestamptz := greatest(v_started_at, pg_stat_get_bgwriter_stat_reset_time());
     v_up_for_long boolean := clock_timestamp() - v_up_at > p_return_ms * interval '1 millisecond';
     v_seen_before timestamptz := pgqueue_clock() - p_silent_ms * interval '1 millisecond';
+    v_seen_until timestamptz := pgqueue_clock() + interval '1 minute';
     v_workers text[];
     v_count integer := 0;
 begin
     select array_agg(w.id) into v_workers
     from pgqueue_worker w
-    where w.server_started_at is not null and w.silent_until is null and w.seen_at < v_seen_before;
+    where w.server_started_at is not null and w.silent_until is null and w.seen_at not between v_seen_before and v_seen_until;
     if v_workers is null then
         return 0;
     end if;
@@ -3767,10 +3769,10 @@ begin
         select w.id
         from pgqueue_worker w
         where w.id = any (v_workers) and w.server_started_at is not null and w.silent_until is null
-          and w.seen_at < v_seen_before
+          and w.seen_at not between v_seen_before and v_seen_until
           and case
               when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at > v_up_at or v_up_for_long
-              else w.seen_at < v_started_at and v_up_for_long
+              else (w.seen_at < v_started_at or w.seen_at > v_seen_until) and v_up_for_long
               end
           and not exists (select from held h where h.number = pgqueue_worker_number(w.id))
         order by w.seen_at, w.id
@@ -3797,7 +3799,7 @@ begin
     delete from pgqueue_worker w
     where w.id = any (array(
             select d.id from pgqueue_worker d
-            where d.id = any (v_workers) and d.seen_at < v_seen_before
+            where d.id = any (v_workers) and d.seen_at not between v_seen_before and v_seen_until
             order by d.id
             for update skip locked))
       and not exists (select from pgqueue_message m where m.unlock_at is not null and m.worker = w.id);

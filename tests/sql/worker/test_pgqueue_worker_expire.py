@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.functions.worker import IS_MISSED
 from tests.sql.words import hold, see
 from tests.support.cost import cost
 from tests.support.sessions import eventually, token
@@ -83,6 +84,21 @@ def test_a_worker_whose_session_lasts_is_alive_however_long_it_is_silent(connect
         assert expire(session, return_ms=0) == 0
         assert workers(session) == ["silent"]
     assert eventually(lambda: expire(session, return_ms=0)) == 1
+
+
+@pytest.mark.parametrize("started_at", ["server_started_at", "server_started_at - 1000"], ids=["this start", "another"])
+def test_a_worker_that_died_while_the_clock_was_ahead_is_gone(connect: Connect, started_at: str) -> None:
+    session = connect()
+    gone(session)
+    session.rows("update pgqueue_message set unlock_at = unlock_at + 9000000000")
+    for ahead, lost in [("20 seconds", 0), ("100 days", 1)]:
+        session.rows(
+            f"update pgqueue_worker set server_started_at = {started_at}, "
+            f"seen_at = clock_timestamp() + interval '{ahead}'"
+        )
+        assert session.column(f"select {IS_MISSED} from pgqueue_worker w") == [bool(lost)]
+        assert expire(session, silent_ms=6000, return_ms=0) == lost
+    assert workers(session) == []
 
 
 def test_a_stranger_who_holds_the_lock_delays_only(connect: Connect) -> None:
