@@ -18,7 +18,7 @@ its sessions."""
 IS_MISSED = (
     "w.server_started_at is not null and w.silent_until is null "
     f"and w.seen_at not between pgqueue_clock() - interval '{MISSED_AFTER_MS} milliseconds' "
-    "and pgqueue_clock() + interval '1 minute'"
+    "and pgqueue_clock() + interval '10 minutes'"
 )
 
 

@@ -14,7 +14,7 @@ as $$
 -- nothing any more.
 -- A worker is gone if it had said that its sessions hold its advisory lock (pgqueue_worker_hold), no session holds it,
 -- and the worker has not been seen for p_silent_ms: one whose connection has broken may come back within that time.  A
--- time that is to come, in more than a minute, is of a clock that was ahead, and is no such sign of life.
+-- time that is more than ten minutes ahead is of a clock that was wrong, and is no such sign of life.
 -- Locks say nothing of what was before the server was started, or before it restarted its processes after a crash: then
 -- all sessions ended at once, and the workers have p_return_ms from that moment to come back.  They say nothing either of
 -- workers that were seen on another server while this one ran, as it does after a standby was promoted: their messages'
@@ -30,7 +30,7 @@ declare
     v_up_at timestamptz := greatest(v_started_at, pg_stat_get_bgwriter_stat_reset_time());
     v_up_for_long boolean := clock_timestamp() - v_up_at > p_return_ms * interval '1 millisecond';
     v_seen_before timestamptz := pgqueue_clock() - p_silent_ms * interval '1 millisecond';
-    v_seen_until timestamptz := pgqueue_clock() + interval '1 minute';
+    v_seen_until timestamptz := pgqueue_clock() + interval '10 minutes';
     v_workers text[];
     v_count integer := 0;
 begin
