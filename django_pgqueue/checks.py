@@ -309,7 +309,7 @@ def _listed(names: set[str]) -> str:
     return ", ".join(map(repr, sorted(names)))
 
 
-TO_SHARED_APPS = "Put it into SHARED_APPS, and not into TENANT_APPS."
+TO_SHARED_APPS = 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
 
 
 @checks.register(checks.Tags.compatibility)
@@ -321,7 +321,9 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
             "in it.",
             hint=TO_SHARED_APPS
-            if _tenants_have_it()  # in front of its router, each tenant had a queue
+            if hasattr(
+                settings, "TENANT_APPS"
+            )  # with PgQueueRouter in front of TenantSyncRouter, each tenant had a queue
             else 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
             id="pgqueue.E007",
         )
@@ -340,8 +342,9 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     if wanted and _tenants_have_it():
         found.append(
             checks.Warning(
-                "TENANT_APPS has the queue, so each tenant has one of its own, which no worker serves.",
-                hint=TO_SHARED_APPS,
+                'TENANT_APPS has "django_pgqueue": each tenant has a queue of its own, which no worker serves.',
+                hint=f"{TO_SHARED_APPS} First take its migrations back in the tenants: enqueues go on into their "
+                "tables.",
                 id="pgqueue.W009",
             )
         )
@@ -350,7 +353,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 def _tenants_have_it() -> bool:
     """Whether django-tenants makes the tables of the queue in the schema of each tenant."""
-    return any(name.partition(".")[0] == "django_pgqueue" for name in getattr(settings, "TENANT_APPS", ()))
+    return any(name.partition(".")[0] == "django_pgqueue" for name in getattr(settings, "TENANT_APPS", None) or ())
 
 
 @checks.register(checks.Tags.compatibility)

@@ -993,7 +993,7 @@ begin
             select from pgqueue_worker w
             where w.has_room and w.asleep_until is null and w.tasks = v_tasks
               and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
-              and w.seen_at > pgqueue_clock() - interval '2 seconds'
+              and w.seen_at between pgqueue_clock() - interval '2 seconds' and pgqueue_clock() + interval '2 seconds'
         ) then
             continue;
         end if;
@@ -3771,7 +3771,7 @@ begin
         where w.id = any (v_workers) and w.server_started_at is not null and w.silent_until is null
           and w.seen_at not between v_seen_before and v_seen_until
           and case
-              when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at > v_up_at or v_up_for_long
+              when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at between v_up_at and v_seen_until or v_up_for_long
               else (w.seen_at < v_started_at or w.seen_at > v_seen_until) and v_up_for_long
               end
           and not exists (select from held h where h.number = pgqueue_worker_number(w.id))
@@ -6184,7 +6184,7 @@ as $$
 -- Counts the running messages of each channel again (p_name: of this one), and has dequeues look at all lanes with
 -- waiting messages.  Returns the channels whose count was wrong.  No function of the queue, and no delete or update by
 -- hand, makes it wrong; a disabled trigger, a truncate or a restored table may.  A channel waits for no more than its
--- interval: after a clock that was ahead, its next dequeue would be as late.
+-- interval: a clock that was ahead has set a later time.
 -- Waits for the current dequeues of a channel; later dequeues skip it until the caller's transaction ends.
 begin
     for p_channel in

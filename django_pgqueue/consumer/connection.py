@@ -32,13 +32,9 @@ CONNECT_SECONDS = 10
 """A try in a network that swallows packets repeats them after 1, 2, 4, 8, ... seconds.  Without an end to it a worker
 might come back long after the network has, when others have taken it for dead (gone.RETURN_SECONDS)."""
 
-# A worker waits for work, and its messages are given to others when its session has ended.  A process that stands still
-# (SIGSTOP, a paused container) may have a transaction open, and others would wait for its locks, such as those of a day
-# of the history that it drops.  A worker itself never waits that long within one.
+# A worker waits for work, and its messages are given to others when its session has ended.
 SETTINGS = """
-select set_config('timezone', 'UTC', false), set_config('idle_session_timeout', '0', false),
-       (select set_config(s.name, '30s', false) from pg_settings s
-        where s.name = 'idle_in_transaction_session_timeout' and s.setting::integer not between 1 and 30000)
+select set_config('timezone', 'UTC', false), set_config('idle_session_timeout', '0', false)
 """
 # The server finds by these that the machine of a worker is gone, and ends its session, in the time after which others
 # take a worker for dead (functions.MISSED_AFTER_MS).  Shorter times of the project stay.  On a socket of Unix

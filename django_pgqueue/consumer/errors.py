@@ -40,6 +40,8 @@ REFUSED_ERRORS = (
 )
 """The values are at fault, so the next try ends the same way."""
 
+CLASSES_OF_TRIGGERS = ("09", "20", "21", "27", "2F", "38", "39", "44")
+"""The first characters of the SQLSTATEs of a trigger that is wrong: it has no ``return``, say."""
 CLASSES_OF_THE_SERVER = ("08", "25", "28", "40", "42", "53", "55", "57", "58", "XX")
 """The first characters of the SQLSTATEs that say nothing about the values."""
 
@@ -68,7 +70,8 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
 
 def is_refused(error: Exception) -> bool:
     """Whether the values are at fault."""
-    return isinstance(error, REFUSED_ERRORS) or _has_a_code_of_its_own(error)
+    sqlstate = getattr(error, "sqlstate", None) or ""
+    return isinstance(error, REFUSED_ERRORS) or sqlstate[:2] in CLASSES_OF_TRIGGERS or _has_a_code_of_its_own(error)
 
 
 def _has_a_code_of_its_own(error: Exception) -> bool:

@@ -28,6 +28,10 @@ MIN_RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.1, 5.0
 SOON_RECONNECT_SECONDS = 1.0
 """The longest pause while others still take the consumer for living: until ``MISSED_AFTER_MS`` after the break."""
 
+IDLE_IN_TRANSACTION_MS = 30_000
+"""A process that stands still (SIGSTOP, a paused container) may have a transaction open, and others would wait for its
+locks, such as those of a day of the history that it drops.  A consumer itself never waits that long within one."""
+
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
 select concat_ws('/', extract(epoch from pg_postmaster_start_time()), d.oid), (
@@ -79,7 +83,11 @@ class Session:
         self.parked = parked
         self.renamed = renamed
         self.answer_seconds = answer_seconds
-        self.limits = {"lock_timeout": row_wait_ms, "statement_timeout": statement_ms}
+        self.limits = {
+            "lock_timeout": row_wait_ms,
+            "statement_timeout": statement_ms,
+            "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
+        }
         self.connection: WorkerConnection
         self.statements: Connection
         """The same connection, as the queue's functions need it."""

@@ -116,6 +116,7 @@ from django_pgqueue.functions.schedule import (
     schedule_resume,
     schedule_undeclare,
     schedules,
+    schedules_that_have_fired,
 )
 from django_pgqueue.functions.steps import (
     ChildOutcome,

@@ -116,20 +116,35 @@ def schedule_pause(connection: Connection, name: str) -> bool:
         return bool(cursor.rowcount)
 
 
+# A schedule that has never fired keeps a later begin, which somebody chose.  One that has fired is only later after a
+# clock that was ahead.
 RESUME = """
 with resumed as (
-    update pgqueue_schedule set paused_at = null, next_at = %s::bigint
-    where name = %s and paused_at is not null
-    returning queue, next_at
+    update pgqueue_schedule s set paused_at = null, next_at = case
+        when exists (select from pgqueue_schedule_slot l where l.name = s.name) then %(next_at)s::bigint
+        else greatest(s.next_at, %(next_at)s::bigint)
+        end
+    where s.name = %(name)s and s.paused_at is not null
+    returning s.queue, s.next_at
 )
 select pgqueue_worker_wake_by(r.queue, true, r.next_at) from resumed r
 """
+HAVE_FIRED = """
+select s.name from pgqueue_schedule s where exists (select from pgqueue_schedule_slot l where l.name = s.name)
+"""
+
+
+def schedules_that_have_fired(connection: Connection) -> set[str]:
+    """Returns their names."""
+    with connection.cursor() as cursor:
+        cursor.execute(HAVE_FIRED)
+        return {name for (name,) in cursor.fetchall()}
 
 
 def schedule_resume(connection: Connection, name: str, *, next_at: int) -> bool:
     """Resumes a schedule with the slot ``next_at``.  False: it was not paused."""
     with connection.cursor() as cursor:
-        cursor.execute(RESUME, (next_at, name))
+        cursor.execute(RESUME, {"next_at": next_at, "name": name})
         return bool(cursor.rowcount)
 
 

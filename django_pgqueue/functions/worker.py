@@ -69,7 +69,8 @@ from setting cross join (
     select count(*) as workers, count(*) filter (where
         w.has_room and w.asleep_until is null and w.tasks = %s
         and w.queues is not distinct from %s::text[] and w.exclude_queues = %s::text[]
-        and w.seen_at > pgqueue_clock() - interval '2 seconds') as with_room,
+        and w.seen_at between pgqueue_clock() - interval '2 seconds'
+            and pgqueue_clock() + interval '2 seconds') as with_room,
         coalesce(bool_or({IS_MISSED}), false) as misses_one
     from pgqueue_worker w where w.id <> %s
 ) as o

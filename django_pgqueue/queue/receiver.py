@@ -32,7 +32,7 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 MAX_LEAVE_SECONDS = 10.0
 STATEMENT_MS = 60_000
-"""Shorter than the wait for an answer: a claim whose session was closed meanwhile would give its messages to nobody."""
+"""Shorter than the wait for an answer: a claim whose session is closed meanwhile gives its messages to nobody."""
 LOCK_TIMEOUT = "200ms"
 """A consumer that ends a message in an open transaction has locked its row: the other messages cannot wait for that."""
 

@@ -45,11 +45,8 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
                     for batch in found:
                         yield batch.cast(schema)
                     return
-    except (
-        adbc_driver_manager.Error,
-        OSError,
-        pa.ArrowInvalid,
-    ) as error:  # the last two: the stream broke off, or a cast
+    # The last two: the stream broke off, or a value did not fit.
+    except (adbc_driver_manager.Error, OSError, pa.ArrowInvalid) as error:
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
 

@@ -384,11 +384,11 @@ class WorkerProcess:
     def _end(self) -> None:
         """Ends the business with the database."""
         try:
-            self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
             self._collect()
-            if self.session.is_closed and len(self.recorder):
+            if self.session.is_closed and (len(self.recorder) or self.claimer.give_back.has_left_something):
                 self.session.open()
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
+            self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
         finally:
             unstarted = {message.id for message in self.claimer.give_back.unstarted}
             self.held.abandon(unstarted=unstarted, unrecorded={end.message.id for end in self.recorder.unrecorded})

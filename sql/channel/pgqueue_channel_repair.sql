@@ -7,7 +7,7 @@ as $$
 -- Counts the running messages of each channel again (p_name: of this one), and has dequeues look at all lanes with
 -- waiting messages.  Returns the channels whose count was wrong.  No function of the queue, and no delete or update by
 -- hand, makes it wrong; a disabled trigger, a truncate or a restored table may.  A channel waits for no more than its
--- interval: after a clock that was ahead, its next dequeue would be as late.
+-- interval: a clock that was ahead has set a later time.
 -- Waits for the current dequeues of a channel; later dequeues skip it until the caller's transaction ends.
 begin
     for p_channel in

@@ -53,7 +53,7 @@ begin
         where w.id = any (v_workers) and w.server_started_at is not null and w.silent_until is null
           and w.seen_at not between v_seen_before and v_seen_until
           and case
-              when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at > v_up_at or v_up_for_long
+              when w.server_started_at = pgqueue_to_epoch(v_started_at) then w.seen_at between v_up_at and v_seen_until or v_up_for_long
               else (w.seen_at < v_started_at or w.seen_at > v_seen_until) and v_up_for_long
               end
           and not exists (select from held h where h.number = pgqueue_worker_number(w.id))

@@ -36,7 +36,7 @@ begin
             select from pgqueue_worker w
             where w.has_room and w.asleep_until is null and w.tasks = v_tasks
               and (w.queues is null or p_queue = any (w.queues)) and p_queue <> all (w.exclude_queues)
-              and w.seen_at > pgqueue_clock() - interval '2 seconds'
+              and w.seen_at between pgqueue_clock() - interval '2 seconds' and pgqueue_clock() + interval '2 seconds'
         ) then
             continue;
         end if;

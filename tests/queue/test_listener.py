@@ -431,7 +431,7 @@ def test_no_claim_of_a_listener_outlives_its_session(
 ) -> None:
     """A claim behind a lock of the table ends in time, and is tried again."""
     assert receiver.STATEMENT_MS < 1000 * ANSWER_SECONDS
-    monkeypatch.setattr(receiver, "STATEMENT_MS", 100)
+    monkeypatch.setattr(receiver, "STATEMENT_MS", 1000)
     ear = ears(slots=2)
     MAIL.send("behind the lock")
     with psycopg.connect(conninfo()) as opened:

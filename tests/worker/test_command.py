@@ -313,12 +313,15 @@ def test_a_worker_may_be_started_with_all_standard_files_closed(
     """None of its sockets and pipes gets a number to which libraries write their errors."""
     shell = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", sys.executable, "-m", MANAGE, "qworker", arguments]
     process = subprocess.Popen(shell, cwd=ROOT, env=environment)
-    wait_until(lambda: Worker.objects.exists() or process.poll() is not None, "the worker has started")
-    assert process.poll() is None
-    for pid in (process.pid, Worker.objects.get().pid):
-        assert {Path(f"/proc/{pid}/fd/{number}").readlink() for number in range(3)} == {Path(os.devnull)}
-    process.terminate()
-    assert process.wait(SECONDS) == 0
+    try:
+        wait_until(lambda: Worker.objects.exists() or process.poll() is not None, "the worker has started")
+        assert process.poll() is None
+        for pid in (process.pid, Worker.objects.get().pid):
+            assert {Path(f"/proc/{pid}/fd/{number}").readlink() for number in range(3)} == {Path(os.devnull)}
+        process.terminate()
+        assert process.wait(SECONDS) == 0
+    finally:
+        process.kill()
     wait_until(lambda: not session.strangers(), "the worker's sessions are closed")
 
 

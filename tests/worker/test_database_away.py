@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from django.db import connection
 
+from django_pgqueue import functions
 from django_pgqueue.consumer import connection as consumer_connection
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker import beside, process
@@ -188,17 +190,17 @@ def test_a_session_that_acknowledges_and_never_answers_is_closed(
     consumer.session.connection.answer_seconds = lambda: 0.1
     diary.allow("x-1")
     assert statuses(ended(held)) == ["succeeded"]
-    assert "the session has not answered for 0 seconds" in caplog.text
+    assert "the session has not answered for" in caplog.text
     assert statuses(ended(write.enqueue("y"))) == ["succeeded"]
 
 
 def test_a_session_that_hangs_while_it_is_opened_is_closed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_connection, "note_connection", lambda _: proxy.fall_silent())
-    with pytest.raises(psycopg.OperationalError, match="the session has not answered for 0 seconds"):
+    with pytest.raises(psycopg.OperationalError, match="the session has not answered for"):
         consumer_connection.connect("default", answer_seconds=lambda: 0.2)
 
 
-@pytest.mark.parametrize(("signals", "seconds"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("signals", [1, 2])
 def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PLR0917
     consume: Consume,
     proxy: Proxy,
@@ -206,7 +208,6 @@ def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PL
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     signals: int,
-    seconds: int,
 ) -> None:
     """Of what has ended nothing runs again, unless a second signal says that it is to leave at once."""
     monkeypatch.setattr(beside, "LEAVE_SECONDS", 0.1)
@@ -219,7 +220,7 @@ def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PL
         consumer.stop()
     diary.allow("x-1")
     wait_until(lambda: consumer.marks.has_left, "it has left")
-    assert f"the session has not answered for {seconds} seconds" in caplog.text
+    assert "the session has not answered for" in caplog.text
     assert statuses(held) == ["succeeded"] * (signals == 1)
 
 
@@ -233,12 +234,16 @@ def test_what_ended_before_the_end_of_the_grace_is_recorded_in_another_session(
     held = hold.enqueue("x")
     started(diary, "x")
     proxy.fall_silent()
+    write.enqueue("behind")
+    [behind] = functions.message_dequeue(connection, worker=consumer.id, tasks=True)
+    consumer.claimer.give_back.unstarted += consumer.held.add([behind], now=time.monotonic())
     consumer.stop()
     diary.allow("x-1")
     wait_until(lambda: consumer.marks.has_left, "it has left")
-    assert "the session has not answered for 1 seconds" in caplog.text
+    assert "the session has not answered for" in caplog.text
     assert "reconnected" not in caplog.text
     assert statuses(held) == ["succeeded"]
+    assert Message.objects.get(pk=behind.id).unlock_at is None, "it is given back"
 
 
 def test_a_process_waits_for_an_answer_for_a_part_of_what_is_left_of_the_grace() -> None:

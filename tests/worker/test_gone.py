@@ -333,6 +333,12 @@ def test_the_server_ends_the_transaction_of_a_worker_that_stands_still(transacti
             with session.open() as connection:
                 shown = connection.execute("show idle_in_transaction_session_timeout").fetchone()
         assert shown == (expected,)
+    session = WorkerSession("default", consumer="me", pooled=True)
+    with session.open() as connection:
+        with session.transaction():
+            assert connection.execute("show idle_in_transaction_session_timeout").fetchone() == ("30s",)
+        shown = connection.execute("show idle_in_transaction_session_timeout").fetchone()
+        assert shown != ("30s",), "the next transaction may be the application's"
 
 
 def test_the_server_ends_the_session_of_a_machine_that_is_gone(transactional_db: None) -> None:

@@ -398,7 +398,10 @@ def test_a_session_that_still_owes_an_answer_is_opened_anew(bench: Bench) -> Non
     assert bench.session.is_closed
 
 
-@pytest.mark.parametrize("code", ["raise_exception", "assert_failure", "AB001", "PT409", "H0001", "X0001", "0A001"])
+@pytest.mark.parametrize(
+    "code",
+    ["raise_exception", "assert_failure", "AB001", "PT409", "H0001", "X0001", "0A001", "2F005", "21000", "20000"],
+)
 def test_an_end_that_somebodys_trigger_refuses_takes_no_other_along(bench: Bench, session: Session, code: str) -> None:
     messages = bench.claim(3)
     for number, message in enumerate(messages):

@@ -314,6 +314,13 @@ def test_resumed_it_does_not_wait_for_a_time_that_a_wrong_clock_has_set(queue: Q
     assert row("by hand").next_at == NINE + HOUR
 
 
+def test_resumed_before_it_has_ever_run_it_keeps_its_begin(queue: Queue) -> None:
+    by_hand(next_at=NINE + dt.timedelta(days=365))
+    control.pause_schedule("by hand")
+    resume_at(queue, "by hand")
+    assert row("by hand").next_at == NINE + dt.timedelta(days=365)
+
+
 def test_a_schedule_can_be_run_now_beside_its_slots(queue: Queue) -> None:
     by_hand(next_at=NINE + HOUR, queue="mail")
     message = Message.objects.get(pk=control.run_schedule("by hand"))

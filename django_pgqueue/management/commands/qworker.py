@@ -264,8 +264,8 @@ def run(settings: WorkerSettings) -> int:
 def run_supervised(settings: WorkerSettings) -> int:
     if threading.current_thread() is not threading.main_thread():
         message = (
-            "qworker forks its processes and handles signals, which only the main thread can. Start it as a process of "
-            "its own. In another thread only --burst runs, with one process and without a port."
+            "qworker handles signals, which only the main thread can. Start it as a process of its own. In another "
+            "thread only --burst runs, with one process and without a port."
         )
         raise CommandError(message)
     return Supervisor(settings, exposed=exposed(settings)).run()

@@ -34,8 +34,8 @@ FAILING_SCHEDULE = Kind(
 LATE_SCHEDULE = Kind(
     "late-schedule",
     Severity.WARNING,
-    "The schedule does nothing until then. The clock of the server was ahead for a moment, or somebody chose a later "
-    "begin. In the first case, set the next time of the rule, or pause and resume the schedule.",
+    "The schedule does nothing until then: the clock of the server was ahead for a moment, or somebody has set a later "
+    "time. In the first case, set the next time of its rule, or pause and resume it.",
 )
 SCHEDULE_VERSIONS = Kind(
     "schedule-versions",
@@ -80,8 +80,8 @@ def failing(patient: Subject) -> Iterator[Finding]:
 
 def late(patient: Subject) -> Iterator[Finding]:
     known, now_ms = functions.schedules(connections[patient.using])
-    now = EpochDateTime.from_ms(now_ms)
-    for one in known[-MAX_SCHEDULES:]:
+    now, fired = EpochDateTime.from_ms(now_ms), functions.schedules_that_have_fired(connections[patient.using])
+    for one in [one for one in known if one.name in fired][-MAX_SCHEDULES:]:  # others have the begin that was chosen
         try:
             rule = Rule(cron=one.cron, interval_ms=one.interval_ms, timezone=one.timezone)
             expected = rule.first_after(now)
@@ -92,7 +92,7 @@ def late(patient: Subject) -> Iterator[Finding]:
             next_at = EpochDateTime.from_ms(one.next_at)
             yield LATE_SCHEDULE.found(
                 f"The schedule {one.name!r} ({rule.words}) is due at {next_at:%Y-%m-%d %H:%M} UTC, and by its rule at "
-                f"{expected:%Y-%m-%d %H:%M}.",
+                f"{expected:%Y-%m-%d %H:%M} UTC.",
                 SET_NEXT.format(expected_ms, quoted(one.name)),
                 schedule=one.name,
                 late_seconds=(one.next_at - expected_ms) / 1000,

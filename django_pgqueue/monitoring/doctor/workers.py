@@ -97,7 +97,7 @@ MISSED_END = Kind(
     "missed-end",
     Severity.ERROR,
     "Messages were deleted without the queue's triggers: with a disabled one, or session_replication_role replica. The "
-    "command lets a worker check those that wait for them.",
+    "command checks the first hundred of those that wait for them, and workers check the rest.",
 )
 
 # One that has ended just now has its row in pgqueue_ended.

@@ -45,6 +45,6 @@ class DatabaseClock:
         return self._zero + monotonic_ns() // 1000
 
     def of_a_job(self) -> Callable[[], int]:
-        """Returns a clock that nobody sets: no job ends before it started."""
+        """Returns a clock that goes back with no other: no job ends before it started."""
         zero = self._zero
-        return lambda: zero + monotonic_ns() // 1000
+        return lambda: max(zero, self._zero) + monotonic_ns() // 1000

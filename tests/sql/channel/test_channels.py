@@ -378,6 +378,13 @@ def create_unseen(session: Session, **parameters: Any) -> None:
     session.rows("alter table pgqueue_message enable trigger user")
 
 
+def test_no_time_of_a_message_stops_the_look(session: Session) -> None:
+    for number in (1, 2):
+        session.create(channel=f"c{number}", dequeue_at=2**63 - 1000 * number)
+    session.dequeue()
+    assert unseen(session) == []
+
+
 @pytest.mark.parametrize("after_ms", [None, HOUR_MS])
 def test_messages_that_no_trigger_noted_are_found(session: Session, after_ms: int | None) -> None:
     session.set_clock(NOON)
