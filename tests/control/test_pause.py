@@ -11,7 +11,7 @@ from django_pgqueue import functions
 from django_pgqueue.consumer import polling
 from django_pgqueue.control import pause, resume
 from django_pgqueue.exceptions import InvalidMessage
-from django_pgqueue.models import Attempt, Message
+from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.claim import floors
@@ -19,11 +19,12 @@ from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.fixtures.backend import no_queries
 from tests.support.site import jobs
-from tests.support.site.tasks import nothing, write
+from tests.support.site.tasks import hold, nothing, write
 from tests.support.waiting import wait_until
-from tests.support.watching import asleep, ended
+from tests.support.watching import asleep, ended, started
 
 if TYPE_CHECKING:
+    from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
 
@@ -112,20 +113,22 @@ class TestControl:
 class TestInAWorker:
     @pytest.mark.parametrize("slow", [False, True], ids=["full claims", "claims from floors"])
     def test_messages_of_a_paused_queue_do_not_begin_while_other_queues_go_on(
-        self, consume: Consume, monkeypatch: pytest.MonkeyPatch, *, slow: bool
+        self, consume: Consume, diary: Diary, monkeypatch: pytest.MonkeyPatch, *, slow: bool
     ) -> None:
         if slow:  # as if every claim had to walk over what somebody's old snapshot keeps
             monkeypatch.setattr(floors, "SLOW_SECONDS", -1.0)
             monkeypatch.setattr(floors, "FULL_SHARE", 0.01)
-        for _ in range(1500):
-            nothing.enqueue()
+        for task in [nothing] * 300:
+            task.enqueue()
+        hold.enqueue("x")
+        left = 100
+        for task in [nothing] * left:
+            task.enqueue()
         consume(threads=1)
-        wait_until(Attempt.objects.exists, "the first ones have run")
+        started(diary, "x")
+        wait_until(lambda: Message.objects.filter(attempt=0).count() == left, "what was claimed ahead is given back")
         pause("default")
-        ended(write.using(queue_name="mail").enqueue("after a claim that may have begun before the pause"))
-        wait_until(lambda: not Message.objects.filter(worker__isnull=False).exists(), "what was claimed has ended")
-        left = Message.objects.count()
-        assert left > 0
+        diary.allow("x-1")
         for n in range(3):
             ended(write.using(queue_name="mail").enqueue(f"{n}"))
         assert Message.objects.filter(queue="default", attempt=0).count() == left

@@ -200,28 +200,21 @@ def test_a_session_that_hangs_while_it_is_opened_is_closed(proxy: Proxy, monkeyp
         consumer_connection.connect("default", answer_seconds=lambda: 0.2)
 
 
-@pytest.mark.parametrize("signals", [1, 2])
-def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(  # noqa: PLR0917
-    consume: Consume,
-    proxy: Proxy,
-    diary: Diary,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    signals: int,
+def test_a_process_that_is_to_stop_does_not_wait_long_for_an_answer(
+    consume: Consume, proxy: Proxy, diary: Diary, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of what has ended nothing runs again, unless a second signal says that it is to leave at once."""
+    """Of what has ended nothing runs again."""
     monkeypatch.setattr(beside, "LEAVE_SECONDS", 0.1)
     monkeypatch.setattr(process, "LEAVE_SECONDS", 0.6)
     consumer = consume(threads=1, grace_seconds=6)
     held = hold.enqueue("x")
     started(diary, "x")
     proxy.fall_silent()
-    for _ in range(signals):
-        consumer.stop()
+    consumer.stop()
     diary.allow("x-1")
     wait_until(lambda: consumer.marks.has_left, "it has left")
     assert "the session has not answered for" in caplog.text
-    assert statuses(held) == ["succeeded"] * (signals == 1)
+    assert statuses(held) == ["succeeded"]
 
 
 def test_what_ended_before_the_end_of_the_grace_is_recorded_in_another_session(

@@ -51,10 +51,9 @@ def test_the_end_of_a_process_is_reported_with_its_exit_code(program: str, code:
     assert stopped.value.code == code
 
 
-def test_a_missing_program_ends_the_other_processes() -> None:
-    children = Processes(
-        python("import time; time.sleep(60)"), Command(name="web", words=["/nowhere"], stop=signal.SIGINT)
-    )
+def test_a_missing_program_ends_the_other_processes(tmp_path: Path) -> None:
+    missing = Command(name="web", words=[str(tmp_path / "missing")], stop=signal.SIGINT)
+    children = Processes(python("import time; time.sleep(60)"), missing)
     with pytest.raises(FileNotFoundError), children:
         pass
     assert [process.popen.poll() is None for process in children.running] == [False]

@@ -173,8 +173,8 @@ def test_a_queue_that_the_router_does_not_migrate_is_an_error(settings: Settings
     assert "The queue is in the database 'jobs', but DATABASE_ROUTERS allow no migration" in found[0].msg
     assert "PgQueueRouter" in (found[0].hint or "")
     for settings.TENANT_APPS in ([], None):
-        [found] = check_routing(None)
-        assert found.hint == 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
+        [tenants] = check_routing(None)
+        assert tenants.hint == 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
 
 
 @pytest.mark.parametrize("name", ["django_pgqueue", "django_pgqueue.apps.PgQueueConfig"])
