@@ -85,10 +85,10 @@ with recursive lane as (
 )"""
 """The lanes that have messages: an index probe for each, however many messages it has."""
 # The first of a lane that is due at some time: the lane has its turn then, or an arrival tells of it.  The turns of a
-# busy lane are set by the clocks of dequeues, which may be a little ahead of this statement's: further ahead, the clock
-# has been put back since.
+# busy lane are set by the clocks of dequeues, which may be a little ahead of this statement's: where a channel's is
+# further ahead, the clock has been put back since.
 UNSEEN = f"""{LANES}
-select distinct p.channel
+select p.channel
 from lane p
 cross join (values (false), (true)) as r (raw)
 cross join lateral (
@@ -109,18 +109,21 @@ where first.dequeue_at < 9223372036854775806
   and (select true from pgqueue_lane l
        where l.channel = p.channel and l.queue = p.queue and l.raw = r.raw
          and (l.parked or l.next_at - 60000 <= greatest(first.dequeue_at, pgqueue_now(), (
-             select least(c.release_at, pgqueue_now() + c.release_interval_ms)
-             from pgqueue_channel c where c.name = p.channel)))) is null
+             select c.release_at from pgqueue_channel c where c.name = p.channel)))) is null
   and (select true from pgqueue_arrival a
        where a.channel = p.channel and a.queue = p.queue and a.raw = r.raw and a.dequeue_at is not null
        order by a.id limit 1) is null
+union
+select c.name from pgqueue_channel c where c.release_at - 60000 > pgqueue_now() + c.release_interval_ms
 order by 1
 limit %s
 """  # noqa: S608 -- a constant
 
 
 def channels_unseen(connection: Connection, *, limit: int) -> list[str]:
-    """Returns the channels with messages that no dequeue looks at, as after an enqueue that ran no triggers."""
+    """Returns the channels with messages that no dequeue looks at, as after an enqueue that ran no triggers, or that
+    wait longer than their interval, as after a clock that was ahead.
+    """
     with connection.cursor() as cursor:
         cursor.execute(UNSEEN, (limit,))
         return [name for (name,) in cursor.fetchall()]

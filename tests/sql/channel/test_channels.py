@@ -368,6 +368,15 @@ def test_a_channel_waits_no_longer_than_its_interval_after_a_clock_that_was_ahea
     assert len(session.dequeue(10)) == 1
 
 
+def test_also_a_channel_that_has_no_message_now(session: Session) -> None:
+    session.set_clock(NOON)
+    set_channel(session, release_interval_ms=1000)
+    session.rows("update pgqueue_channel set release_at = %s", [NOON + 1000 * HOUR_MS])
+    assert unseen(session) == ["acme"]
+    repair(session)
+    assert unseen(session) == []
+
+
 def unseen(session: Session) -> list[str]:
     return session.column(UNSEEN, [10])
 
