@@ -26,12 +26,18 @@ def order(consumer: WorkerProcess, what: str, slots: int | None = None) -> None:
     assert control.order_worker(consumer.id, what, slots=slots, by="Ada")
 
 
+def pause(consumer: WorkerProcess) -> None:
+    """A poll may read the order, and then end its claim: what the row says is written after that."""
+    order(consumer, "pause")
+    rows = Worker.objects.filter(pk=consumer.id, has_room=False, asleep_until=None)
+    wait_until(lambda: consumer.orders.is_paused and rows.exists(), "it is paused")
+
+
 def test_a_paused_worker_ends_what_runs_and_begins_nothing_until_it_resumes(consume: Consume, diary: Diary) -> None:
     consumer = consume(threads=2)
     held = hold.enqueue("x")
     started(diary, "x")
-    order(consumer, "pause")
-    wait_until(lambda: consumer.orders.is_paused, "it is paused")
+    pause(consumer)
     later = nothing.enqueue()
     diary.allow("x-1")
     ended(held)
@@ -46,8 +52,7 @@ def test_a_paused_worker_ends_what_runs_and_begins_nothing_until_it_resumes(cons
 
 def test_another_worker_takes_what_a_paused_one_leaves(consume: Consume) -> None:
     paused = consume()
-    order(paused, "pause")
-    wait_until(lambda: paused.orders.is_paused, "it is paused")
+    pause(paused)
     other = consume()
     assert ended(nothing.enqueue()).worker_ids == [other.id]
 
