@@ -47,4 +47,4 @@ class DatabaseClock:
     def of_a_job(self) -> Callable[[], int]:
         """Returns a clock that goes back with no other: no job ends before it started."""
         zero = self._zero
-        return lambda: max(zero, self._zero) + monotonic_ns() // 1000
+        return lambda: (zero if zero > self._zero else self._zero) + monotonic_ns() // 1000  # noqa: FURB136 -- quicker
