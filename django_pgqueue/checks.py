@@ -309,6 +309,7 @@ def _listed(names: set[str]) -> str:
     return ", ".join(map(repr, sorted(names)))
 
 
+ROUTER_FIRST = 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.'
 TO_SHARED_APPS = 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
 
 
@@ -320,11 +321,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
         checks.Error(
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
             "in it.",
-            hint=TO_SHARED_APPS
-            if hasattr(
-                settings, "TENANT_APPS"
-            )  # with PgQueueRouter in front of TenantSyncRouter, each tenant had a queue
-            else 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
+            # With PgQueueRouter in front of the router of django-tenants, each tenant had a queue.
+            hint=TO_SHARED_APPS if hasattr(settings, "TENANT_APPS") else ROUTER_FIRST,
             id="pgqueue.E007",
         )
         for database in sorted(wanted)
@@ -335,7 +333,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             checks.Warning(
                 f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but migrations would also "
                 f"create unused tables of it in {DEFAULT_DB_ALIAS!r}.",
-                hint='Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.',
+                hint=ROUTER_FIRST,
                 id="pgqueue.W002",
             )
         )

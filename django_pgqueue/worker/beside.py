@@ -9,7 +9,7 @@ from django_pgqueue.consumer.background import Background
 from django_pgqueue.consumer.connection import answer_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from django_pgqueue.consumer.background import Duty
     from django_pgqueue.consumer.session import Session
@@ -23,9 +23,6 @@ LEAVE_SECONDS = 5.0
 def upkeep_answer_seconds() -> float:
     """Returns how long that thread waits for an answer."""
     return 3600.0
-
-
-ANSWER_SECONDS: dict[str, Callable[[], float]] = {UPKEEP: upkeep_answer_seconds}
 
 
 class Beside:
@@ -43,7 +40,7 @@ class Beside:
                 worker=session.consumer,
                 pooled=session.pooled,
                 row_wait_ms=ROW_WAIT_MS,
-                answer_seconds=ANSWER_SECONDS.get(name, answer_seconds),
+                answer_seconds=upkeep_answer_seconds if name == UPKEEP else answer_seconds,
             )
             for name, of_thread in duties.items()
         }
