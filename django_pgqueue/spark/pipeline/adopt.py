@@ -2,44 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F  # noqa: N812
 
 from django_pgqueue.spark.lake import Lake, LakeError, read_lake
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.lake.schema import HISTORY
 from django_pgqueue.spark.lake.upkeep import erase_rows
 from django_pgqueue.spark.pipeline.export import check as check_options
+from django_pgqueue.spark.pipeline.overlap import Overlap, overlap
 from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
-from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from django_pgqueue.spark.lake import Version
-
-COLUMNS = ("id", "message_id", "finished_at")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """The attempts of a database beside those of a lake."""
-
-    same: int
-    """Attempts that both have."""
-    different: int
-    """Ids that both have, of different attempts."""
-    last_same: int
-    """The last transaction that wrote one of the same."""
-    first_new: int | None
-    """The first transaction that wrote an attempt that the lake lacks."""
 
 
 def adopt(
@@ -62,13 +43,7 @@ def adopt(
         for table in HISTORY[1:]:
             lake.refuse_restored(before, table)
         progress.step("comparing the lake with the database")
-        history = (
-            registered(spark)
-            .read.format("pgqueue")
-            .options(**options)
-            .option("columns", ",".join([*COLUMNS, "transaction_id"]))
-        )
-        found = overlap(history.load(), read_files(lake, "attempts", before.files()))
+        found = overlap(lake, before, options)
         check(found)
         position = horizon if found.first_new is None else min(horizon, found.first_new)
         if found.last_same >= position:
@@ -85,24 +60,6 @@ def adopt(
     return found
 
 
-def overlap(history: DataFrame, attempts: DataFrame) -> Overlap:
-    known = attempts.select("id", *(F.col(name).alias(f"lake_{name}") for name in COLUMNS[1:]))
-    is_known = F.col("lake_message_id").isNotNull()
-    is_same = is_known & (F.col("message_id") == F.col("lake_message_id"))
-    is_same &= F.col("finished_at") == F.col("lake_finished_at")
-    row = (
-        history.join(known, "id", "left")
-        .agg(
-            F.count(F.when(is_same, 1)).alias("same"),
-            F.count(F.when(is_known & ~is_same, 1)).alias("different"),
-            F.coalesce(F.max(F.when(is_same, F.col("transaction_id"))), F.lit(-1)).alias("last_same"),
-            F.min(F.when(~is_known, F.col("transaction_id"))).alias("first_new"),
-        )
-        .collect()[0]
-    )
-    return Overlap(**row.asDict())
-
-
 def unended(lake: Lake, table: str, version: Version) -> pa.Table:
     """Returns the messages of a killed run, which had added their steps and not their attempts."""
     ended = read_files(lake, "attempts", version.files(), ["message_id", "final"]).where("final")
@@ -111,10 +68,10 @@ def unended(lake: Lake, table: str, version: Version) -> pa.Table:
 
 
 def check(found: Overlap) -> None:
-    if found.different:
+    if found.different and not found.same:
         message = (
             f"{found.different:,} attempts of this database have ids that the lake has for other attempts: it is "
-            "another database, or it was restored from a backup that is older than the last export. Use another folder."
+            "another database. Use another folder."
         )
         raise LakeError(message)
     if not found.same:
@@ -122,4 +79,7 @@ def check(found: Overlap) -> None:
             "The lake has no attempt of this database, so nothing shows that the lake comes from it. Use another "
             "folder, or the database that it was exported from."
         )
+        raise LakeError(message)
+    if gone := found.different + found.lost:
+        message = f"The lake has {gone:,} attempts that this database does not have. {found.remedy}"
         raise LakeError(message)

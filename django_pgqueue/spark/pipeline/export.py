@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from django_pgqueue.spark.errors import NOT_STARTED, InvalidOption, told
+from django_pgqueue.spark.errors import NOT_STARTED, HistoryReplaced, InvalidOption, told
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.data_files import fill
 from django_pgqueue.spark.lake.errors import LakeError
@@ -14,6 +15,7 @@ from django_pgqueue.spark.lake.schema import HISTORY
 from django_pgqueue.spark.lake.upkeep import compact, vacuum
 from django_pgqueue.spark.options import PipelineOptions, camel_case
 from django_pgqueue.spark.pipeline.known_position import KnownPosition
+from django_pgqueue.spark.pipeline.overlap import overlap
 from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.reader import PgQueueReader
@@ -130,7 +132,8 @@ class Run:
             columns = KeptColumns.asked(parsed)
             lake.make(columns.schema(), {"pgqueue.source": origin.identity(), **columns.settings()})
         version = lake.version()
-        origin.next_position(version)
+        self.compared: int | None = None
+        self._next_position(version)
         for table in HISTORY:
             lake.refuse_restored(version, table)
         self.columns = KeptColumns.decided(version, parsed)
@@ -140,8 +143,30 @@ class Run:
     def next_end(self) -> int:
         """Returns how far the lake can follow the history now; with ``toTransaction`` no further than there."""
         version = self.lake.version()
-        end, limit = self.origin.next_position(version), PipelineOptions.of(self.options).to_transaction
+        end, limit = self._next_position(version), PipelineOptions.of(self.options).to_transaction
         return end if limit is None else max(version.position, min(end, limit))
+
+    def _next_position(self, version: Version) -> int:
+        """Returns how far the lake can follow the history; raises an error if the server has lost what the lake has.
+
+        A server that goes back in time takes its record of the lake back with it, and reaches the position of the lake
+        again, with other attempts.  A run that was killed behind its commit leaves such a record too, and no others.
+        """
+        end, recorded = self.origin.next_position(version), self.origin.recorded(version.lake_id)
+        if recorded is None or recorded[0] >= version.position or recorded[0] == self.compared:
+            return end
+        self.progress.step("comparing the lake with the database")
+        position, day = recorded
+        found = overlap(self.lake, version, self.options, since=day and day - dt.timedelta(days=1), position=position)
+        is_short = found.first_new is not None and found.first_new < version.position
+        if found.different or found.lost or is_short:
+            message = (
+                f"The lake has followed the history up to transaction {version.position}. PostgreSQL has recorded "
+                f"{position}, and the attempts from there on are not the same. {found.remedy}"
+            )
+            raise HistoryReplaced(message)
+        self.compared = position
+        return end
 
     def advance(self, end: int) -> list[DataFile]:
         """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files

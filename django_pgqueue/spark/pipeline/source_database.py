@@ -46,6 +46,7 @@ BEHIND = (
     "pid from pg_locks where locktype = 'transactionid' and transactionid = '{number}'. If that finds nothing, the "
     "replica is behind."
 )
+RECORDED = "select position, date_trunc('day', exported_at, 'UTC') from pgqueue_lake where id = %s"
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
@@ -100,6 +101,13 @@ class Origin:
             )
             raise HistoryReplaced(message)
         return horizon
+
+    def recorded(self, lake_id: str) -> tuple[int, dt.datetime | None] | None:
+        """Returns the position that the server knows of a lake, and the day of that export; None: it knows none."""
+        try:
+            return self.connection.execute(RECORDED, [lake_id]).fetchone()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
+            return None
 
     def has(self, table: str) -> bool:
         """Whether the database has rows of this table.  An earlier release may not have the table."""

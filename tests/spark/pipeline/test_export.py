@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE
 from django_pgqueue.spark import steps
-from django_pgqueue.spark.errors import SparkQueueError, told
+from django_pgqueue.spark.errors import HistoryReplaced, SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
 from django_pgqueue.spark.progress import Progress
@@ -221,6 +221,27 @@ def test_a_database_that_was_renamed_or_restored_is_adopted_after_a_look_at_both
     with pytest.raises(LakeError, match="no attempt of this database"):
         adopt(spark, lake, options=options)
     assert opened.version().number == version
+
+
+def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_went_back(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """The server has reached the position of the lake again: only its own record shows that it was further back."""
+    session = connect()
+    for _ in range(2):
+        ended(session)
+        export(spark, lake, options=options)
+    back = "update pgqueue_lake set position = (select min(transaction_id) + 1 from pgqueue_attempt)"
+    session.rows(back)
+    ended(session)
+    assert export(spark, lake, options={**options, "mask": ""}).rows == 1
+    session.rows(back)
+    last = session.one("select max(id) from pgqueue_attempt")
+    for change in ("update pgqueue_attempt set message_id = 0", "update pgqueue_attempt set id = id + 9"):
+        session.rows(f"{change} where id = {last}")
+        for use, error in ((export, HistoryReplaced), (adopt, LakeError)):
+            with pytest.raises(error, match=rf"id >= {last}', then qpipeline export --adopt"):
+                use(spark, lake, options=options)
 
 
 def test_the_queue_in_another_schema_of_the_database_is_another_one(
