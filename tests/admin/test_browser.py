@@ -675,6 +675,8 @@ def test_enter_in_the_comment_decides_nothing(page: browser.Page) -> None:
 @pytest.mark.usefixtures("settled_by_people")
 def test_the_lists_fit_a_window_of_1280_pixels(page: browser.Page, chromium: webdriver.Chrome) -> None:
     chromium.set_window_size(1280, 900)
+    # As those are named that the code declares.
+    by_hand("shop.tasks.close_the_books", cron="30 2 * * mon-fri", timezone="Europe/Berlin")
     script = """
         for (const took of document.querySelectorAll(".field-took")) took.textContent = "59 min 59 s";
         const list = document.querySelector(".results");

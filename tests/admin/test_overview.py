@@ -172,6 +172,16 @@ def test_workers_are_busy_idle_or_silent(root: Visitor, clock: Clock) -> None:
     ]  # fmt: skip
 
 
+def test_the_long_name_of_a_running_task_ends_in_dots(root: Visitor) -> None:
+    sql("delete from pgqueue_worker")
+    sign_in(slots=1)
+    send(task=f"shop.tasks.{'a' * 40}")
+    claim()
+    table = root.open(OVERVIEW).root.one("table", class_="pgqueue-workers-table")
+    [_, _, runs, _] = table.one("tbody").all("td")
+    assert runs.text.startswith(f"shop.tasks.{'a' * 28}… ")
+
+
 def test_what_is_wrong_stands_first_and_leads_on(root: Visitor, visitor: Callable[..., Visitor]) -> None:
     sign_in(queues=["reports"])
     ready = send(queue="mail")

@@ -310,7 +310,7 @@ class AttemptAdmin(ReadOnlyAdmin):
             (gettext("Times"), {"fields": [created_at, dequeue_at, started_at, finished_at, waited, took]}),
             (gettext("Outcome"), {"fields": [errors.whole_error, errors.traceback, result]}),
             *durable,
-            (gettext("Output"), {"fields": [content, headers, unique_key]}),
+            (gettext("Content"), {"fields": [content, headers, unique_key]}),
         ]
 
     def rows(self, request: HttpRequest) -> QuerySet[Attempt]:

@@ -236,7 +236,7 @@ def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | N
         "message": display.shortened(group.message, 160),
         "count": display.number(group.count),
         "given_up": display.number(group.given_up),
-        "tasks": sorted(group.tasks - {group.place})[:5],
+        "tasks": [display.breakable(task) for task in sorted(group.tasks - {group.place})[:5]],
         "first": display.moment(group.first),
         "last": display.moment(group.last),
         "picture": sparkline.bars(

@@ -101,7 +101,9 @@ class InsightsChangeList(CappedChangeList):
 
     @property
     def slowest(self) -> list[list[str]]:
-        return [line(name or gettext("raw messages"), total) for name, total in self.figures.slowest()]
+        return [
+            line(display.breakable(name or gettext("raw messages")), total) for name, total in self.figures.slowest()
+        ]
 
     @property
     def alerts(self) -> list[tuple[str, str, str, str, str]]:

@@ -13,6 +13,7 @@ from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import path
+from django.utils.html import format_html
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
 from django_pgqueue import control
@@ -116,7 +117,7 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
 
 def figures(found: Recent) -> dict[str, str]:
     return {
-        "name": display.shortened(found.task or gettext("raw messages"), 60),
+        "name": display.breakable(display.shortened(found.task or gettext("raw messages"), 60)),
         "queue": display.shortened(found.queue, 40),
         "ended": display.number(found.ended),
         "failed": display.number(found.failed),
@@ -172,7 +173,11 @@ def workers(found: Workers) -> dict[str, Any]:
                 "ordered": one.ordered and (gettext("paused") if one.ordered == "pause" else gettext("stopping")),
                 "slots": display.of(one.used, one.slots),
                 "runs": [
-                    f"{display.shortened(run.task or gettext('raw message'), 40)} {display.span(run.age)}"
+                    format_html(
+                        "{} {}",
+                        display.breakable(display.shortened(run.task or gettext("raw message"), 40)),
+                        display.span(run.age),
+                    )
                     for run in one.runs[:RUNS]
                 ],
                 "more_runs": max(0, one.used - RUNS),

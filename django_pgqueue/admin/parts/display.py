@@ -21,6 +21,7 @@ __all__ = [
     "NOTHING",
     "attempt",
     "block",
+    "breakable",
     "hidden",
     "json",
     "label",
@@ -73,12 +74,12 @@ def task(name: str | None) -> SafeString | str:
     return format_html(
         '<span title="{}">{} <span class="pgqueue-quiet pgqueue-line">{}</span></span>',
         name[:SHORT_LENGTH],
-        _breakable(shortened(function, 60)),
-        _breakable(shortened(module, 60)),
+        breakable(shortened(function, 60)),
+        breakable(shortened(module, 60)),
     )
 
 
-def _breakable(name: SafeString | str) -> SafeString:
+def breakable(name: SafeString | str) -> SafeString:
     """Lets a line of a narrow column end behind a dot or an underscore, and not only anywhere."""
     if isinstance(name, SafeString):
         return name

@@ -103,6 +103,10 @@ class ScheduleColumns:
         self.declared = declared
         self.sees_content = sees_content
 
+    @admin.display(description=gettext_lazy("name"))
+    def name(self, schedule: Schedule) -> SafeString:
+        return display.breakable(schedule.name)
+
     @admin.display(description=gettext_lazy("task"))
     def task(self, schedule: Schedule) -> SafeString | str:
         return display.task(schedule.task)
@@ -204,7 +208,7 @@ class ScheduleAdmin(ReadOnlyAdmin):
 
     def get_list_display(self, request: HttpRequest) -> tuple[Any, ...]:
         shown = self.shown(request)
-        return ("name", shown.state, shown.task, shown.rule, shown.next_at, shown.last, shown.origin, "queue")
+        return (shown.name, shown.state, shown.task, shown.rule, shown.next_at, shown.last, shown.origin, "queue")
 
     def shown(self, request: HttpRequest) -> ScheduleColumns:
         def look() -> ScheduleColumns:
