@@ -23,7 +23,13 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
     if alias is not None and alias not in known:
         message = f"TASKS names no queue in the database {alias!r} (it names: {', '.join(known) or 'none'})."
         raise CommandError(message, returncode=returncode)
-    return known if alias is None else [alias]
+    chosen = known if alias is None else [alias]
+    if missing := [name for name in chosen if name not in connections.settings]:
+        message = (
+            f"DATABASES has no {missing[0]!r}. Name one of {', '.join(connections.settings)} as DATABASE in OPTIONS."
+        )
+        raise CommandError(message, returncode=returncode)
+    return chosen
 
 
 @contextmanager

@@ -77,7 +77,7 @@ OPTIONS = {
     "bind": "takes_context=True, and the function's first parameter is the context",
     "countdown": "using(run_after=timedelta(…))",
     "default_retry_delay": "backoff=lambda exception, result: seconds",
-    "delay": "using(run_after=timedelta(…)), or run_in=timedelta(…)",
+    "delay": "using(run_after=timedelta(…))",
     "eta": "using(run_after=…)",
     "ignore_result": "leave it out, the result is a row in the history",
     "lock": "channel=…, whose max_concurrency is 1",

@@ -64,7 +64,7 @@ class Command(PrintingCommand):
             return
         asked = databases.asked(options["database"], returncode=CAN_NOT_ASK)
         if not asked:
-            message = "TASKS names no queue in any database (it names: none)."
+            message = "TASKS names no queue in any database: manage.py qdoctor --setup says what is missing."
             raise CommandError(message, returncode=CAN_NOT_ASK)
         found: list[Finding] = []
         for database in asked:

@@ -127,6 +127,14 @@ def test_an_unreadable_database_is_an_error(settings: Settings, monkeypatch: pyt
     assert away.value.returncode == 2
 
 
+def test_a_database_that_is_not_in_databases_is_named(settings: Settings) -> None:
+    options = {"DATABASE": "elsewhere"}
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "OPTIONS": options}}
+    with pytest.raises(CommandError, match=r"DATABASES has no 'elsewhere'\. Name one of default") as refused:
+        run()
+    assert refused.value.returncode == 2
+
+
 def test_progress_is_shown_in_a_terminal_and_erased(environment: dict[str, str]) -> None:  # noqa: F811
     window = Window("qdoctor", "--fail-level", "never", environment=environment)
     window.shows("checking ")
