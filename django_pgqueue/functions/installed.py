@@ -138,7 +138,9 @@ def explained(database: str) -> Iterator[None]:
     try:
         yield
     except SynchronousOnlyOperation as error:
-        message = f"{error} Or await the call's async variant, where it has one: aenqueue, arefresh, aget_result, apublish."
+        message = (
+            f"{error} Or await the call's async variant, where it has one: aenqueue, arefresh, aget_result, apublish."
+        )
         raise SynchronousOnlyOperation(message) from error
     except Exception as error:
         _require_postgresql(database, error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, ProgrammingError, connections
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, pgqueue_backends
@@ -102,7 +102,7 @@ def tasks(title: str) -> SetupStep:
         return SetupStep(
             title,
             "no module 'tasks' of an installed app declares one",
-            "Write tasks.py in an app of INSTALLED_APPS, with: from django_pgqueue import task",
+            "Write tasks.py in an app of INSTALLED_APPS, with: from django_pgqueue.tasks import task",
         )
     shown = ", ".join(found[:3])
     return SetupStep(title, shown if len(found) <= 3 else f"{shown} and {len(found) - 3} more")
@@ -111,8 +111,12 @@ def tasks(title: str) -> SetupStep:
 def worker(title: str) -> SetupStep:
     found = []
     for database in sorted(databases()):
-        now = functions.now(connections[database])
-        there = workers(now, using=database)
+        try:
+            now = functions.now(connections[database])
+            there = workers(now, using=database)
+        except ProgrammingError as error:  # a producer may not read
+            remedy = "Run this with a login that has the role pgqueue_reader of sql/roles.sql."
+            return SetupStep(title, f"it is unknown in {database!r}: {error}", remedy)
         alive = there.busy + there.idle
         if not alive:
             return SetupStep(title, f"none is alive in {database!r}", "Run manage.py qworker in another terminal.")

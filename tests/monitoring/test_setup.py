@@ -49,6 +49,16 @@ def test_without_a_worker_the_walk_ends_with_the_command_that_starts_one() -> No
     ]
 
 
+def test_a_login_that_may_not_look_for_workers_is_told_which_may() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("set local role pg_read_all_stats")
+    assert said()[-3:] == [
+        "missing A worker runs: it is unknown in 'default': permission denied for table pgqueue_worker",
+        "        Run this with a login that has the role pgqueue_reader of sql/roles.sql.",
+        "exit 1",
+    ]
+
+
 def test_a_backend_of_another_package_is_named(settings: Settings) -> None:
     settings.TASKS = {"mail": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
     assert said()[0] == "missing TASKS names the backend: no alias of TASKS (mail) uses it"
