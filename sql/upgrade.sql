@@ -281,7 +281,7 @@ alter table pgqueue_attempt
 --   unasked  an attempt has come to its end without asking for this step, which an earlier one had done: after a deploy
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
--- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
+-- steps of messages that are still in the queue, or have ended since, anew, with another recorded_at, before it drops a day.
 create table pgqueue_step (
     message_id  bigint not null,
     recorded_at timestamptz not null,
@@ -4977,16 +4977,18 @@ as $$
     -- then nothing was recorded, and the caller rolls back what the step has done.
     -- The row of the message is locked for key share until the end of the transaction: a heartbeat passes, and whatever
     -- ends the attempt does not.  So a step is recorded by the holder of its message, or not at all.
+    -- recorded_at is no earlier than the message was created: who reads the records looks from that day on, and the clock
+    -- may have been ahead then.
     -- Locks one row of pgqueue_message; writes pgqueue_step.
     with held as (
-        select m.id from pgqueue_message m
+        select m.id, m.created_at from pgqueue_message m
         where m.id = p_id and m.attempt = p_attempt and m.worker = coalesce(p_worker, pgqueue_session_worker())
         for key share
     ),
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, c.now, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+        select h.id, greatest(c.now, h.created_at), p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
                case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id
@@ -5026,14 +5028,16 @@ declare
     v_ids bigint[];
     v_attempts integer[];
     v_workers text[];
+    v_created timestamptz[];
 begin
     begin
         -- Though it skips what is locked, it waits for a transaction that goes on after it has prolonged and then ended one
         -- of the messages (pgqueue_message_look).  Then none is recorded.
         perform set_config('lock_timeout', '10ms', true);
-        select array_agg(h.id), array_agg(h.attempt), array_agg(h.worker) into v_ids, v_attempts, v_workers
+        select array_agg(h.id), array_agg(h.attempt), array_agg(h.worker), array_agg(h.created_at)
+        into v_ids, v_attempts, v_workers, v_created
         from (
-            select m.id, m.attempt, m.worker from pgqueue_message m
+            select m.id, m.attempt, m.worker, m.created_at from pgqueue_message m
             where m.id = any (p_ids)
             for key share skip locked
         ) h;
@@ -5059,9 +5063,9 @@ begin
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+        select a.id, greatest(c.now, h.created_at), a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
-        from asked a join unnest(v_ids, v_attempts, v_workers) as h (id, attempt, worker)
+        from asked a join unnest(v_ids, v_attempts, v_workers, v_created) as h (id, attempt, worker, created_at)
                  on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
              cross join pgqueue_clock() as c (now)
         returning message_id, name, status
@@ -5077,14 +5081,14 @@ set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
-    -- Returns the records of the steps of one message, the latest last.  p_created_at is that of the message; null: reads the days of
+    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.  p_created_at is that of the message; null: reads the days of
     -- all messages.
     -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
     select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
     from pgqueue_step s
     cross join lateral (select coalesce(pg_column_size(s.result), 0) > p_max_bytes as is_large) as l
     where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day'
-    order by s.finished_at
+    order by s.attempt, s.finished_at
 $$\;
 create or replace function pgqueue_step_result(p_id bigint, p_created_at timestamptz, p_name text) returns jsonb
 language sql stable
@@ -5151,8 +5155,9 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
--- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first, and so is that of one that has ended since, into the day of its end.  Deletes events of those
+-- days, decisions and children of messages that had ended by then, and, however young, budgets of ended messages and what
+-- nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
 -- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
@@ -5165,6 +5170,7 @@ declare
     v_rows integer;
     v_partition text;
     v_awaited text[] := '{}';
+    v_since timestamptz;  -- what has ended since is kept
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -5204,6 +5210,7 @@ begin
             null;
     end;
     if p_days_kept is not null then
+        v_since := v_today - p_days_kept;
         for v_partition in
             select c.relname
             from pg_inherits i
@@ -5216,8 +5223,15 @@ begin
             begin
                 execute format(
                     'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
-                     select s.message_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
-                     from %I s where exists (select from pgqueue_message m where m.id = s.message_id)', v_partition);
+                     select s.message_id, k.recorded_at, s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     from %I s
+                     join (
+                        select d.message_id, coalesce(
+                            (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
+                            (select a.finished_at from pgqueue_attempt a
+                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as recorded_at
+                        from (select distinct r.message_id from %I r) as d
+                     ) as k on k.message_id = s.message_id and k.recorded_at is not null', v_partition, v_partition) using v_since;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call
@@ -5229,7 +5243,7 @@ begin
                         v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end loop;
-        if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
+        if exists (select from pgqueue_event o where o.emitted_at < v_since) then
             -- A message that waits for a time only, or for others, reads none.
             v_awaited := array(
                 select m.awaited_event from pgqueue_message m
@@ -5247,15 +5261,16 @@ begin
         delete from pgqueue_event e
         where e.ctid = any (array(
             select o.ctid from pgqueue_event o
-            where o.emitted_at < (v_today - p_days_kept)::timestamptz and o.name <> all (v_awaited)
+            where o.emitted_at < v_since and o.name <> all (v_awaited)
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
         delete from pgqueue_approval a
         where a.ctid = any (array(
             select o.ctid from pgqueue_approval o
-            where o.asked_at < (v_today - p_days_kept)::timestamptz
+            where o.asked_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.message_id)
+              and (select true from pgqueue_attempt t where t.message_id = o.message_id and t.final and t.finished_at >= v_since limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
@@ -5263,8 +5278,9 @@ begin
         delete from pgqueue_child c
         where c.ctid = any (array(
             select o.ctid from pgqueue_child o
-            where o.created_at < (v_today - p_days_kept)::timestamptz
+            where o.created_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.parent_id)
+              and (select true from pgqueue_attempt t where t.message_id = o.parent_id and t.final and t.finished_at >= v_since limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
@@ -5397,7 +5413,7 @@ begin
     if p_name is not null then
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
-        select p_id, v_clock, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+        select p_id, greatest(v_clock, v_message.created_at), v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
                case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s
@@ -5624,10 +5640,18 @@ as $$
         limit 1
     ) as c on true
     left join lateral (
-        select h.status, h.error_class, h.error_message, h.result
-        from pgqueue_attempt h
-        where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
-        order by h.id + 0 desc
+        (select h.status, h.error_class, h.error_message, h.result
+         from pgqueue_attempt h
+         where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
+         order by h.id + 0 desc
+         limit 1)
+        union all  -- it was enqueued while the clock was ahead
+        (select h.status, h.error_class, h.error_message, h.result
+         from pgqueue_attempt h
+         where h.message_id = c.message_id and h.final and c.status is null
+           and (select true from pgqueue_message m where m.id = c.message_id) is null
+         order by h.id + 0 desc
+         limit 1)
         limit 1
     ) as a on true
     order by i.place
@@ -5693,6 +5717,7 @@ as $$
 declare
     v_attempt_id bigint;
     v_from timestamptz;
+    v_attempt integer;
     v_place tid;  -- records of one moment: only a clock that stands still in a test makes them
     v_id bigint;
 begin
@@ -5704,9 +5729,9 @@ begin
         raise exception 'message % has not ended, or the history does not have it any more', p_message_id
             using errcode = 'invalid_parameter_value', hint = 'Cancel it first, or enqueue the task anew.';
     end if;
-    select s.finished_at, s.ctid into v_from, v_place from pgqueue_step s
+    select s.attempt, s.finished_at, s.ctid into v_attempt, v_from, v_place from pgqueue_step s
     where s.message_id = p_message_id and s.name = p_step
-    order by s.finished_at, s.ctid
+    order by s.attempt, s.finished_at, s.ctid
     limit 1;
     if not found then
         raise exception 'message % has no step %', p_message_id, left(p_step, 100)
@@ -5726,7 +5751,8 @@ begin
         message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
     select v_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, 1, s.kind, s.status, s.name, s.error, s.result
     from pgqueue_step s
-    where s.message_id = p_message_id and (s.finished_at, s.ctid) < (v_from, v_place) and (s.status = 'done' or s.kind = 'sleep');
+    where s.message_id = p_message_id and (s.attempt, s.finished_at, s.ctid) < (v_attempt, v_from, v_place)
+      and (s.status = 'done' or s.kind = 'sleep');
     insert into pgqueue_child (message_id, parent_id, created_at, cancels, status, error_class, error_message, result)
     select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result
     from pgqueue_child c

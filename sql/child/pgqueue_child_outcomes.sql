@@ -24,10 +24,18 @@ as $$
         limit 1
     ) as c on true
     left join lateral (
-        select h.status, h.error_class, h.error_message, h.result
-        from pgqueue_attempt h
-        where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
-        order by h.id + 0 desc
+        (select h.status, h.error_class, h.error_message, h.result
+         from pgqueue_attempt h
+         where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
+         order by h.id + 0 desc
+         limit 1)
+        union all  -- it was enqueued while the clock was ahead
+        (select h.status, h.error_class, h.error_message, h.result
+         from pgqueue_attempt h
+         where h.message_id = c.message_id and h.final and c.status is null
+           and (select true from pgqueue_message m where m.id = c.message_id) is null
+         order by h.id + 0 desc
+         limit 1)
         limit 1
     ) as a on true
     order by i.place

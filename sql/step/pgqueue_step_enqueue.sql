@@ -12,6 +12,7 @@ as $$
 declare
     v_attempt_id bigint;
     v_from timestamptz;
+    v_attempt integer;
     v_place tid;  -- records of one moment: only a clock that stands still in a test makes them
     v_id bigint;
 begin
@@ -23,9 +24,9 @@ begin
         raise exception 'message % has not ended, or the history does not have it any more', p_message_id
             using errcode = 'invalid_parameter_value', hint = 'Cancel it first, or enqueue the task anew.';
     end if;
-    select s.finished_at, s.ctid into v_from, v_place from pgqueue_step s
+    select s.attempt, s.finished_at, s.ctid into v_attempt, v_from, v_place from pgqueue_step s
     where s.message_id = p_message_id and s.name = p_step
-    order by s.finished_at, s.ctid
+    order by s.attempt, s.finished_at, s.ctid
     limit 1;
     if not found then
         raise exception 'message % has no step %', p_message_id, left(p_step, 100)
@@ -45,7 +46,8 @@ begin
         message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
     select v_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, 1, s.kind, s.status, s.name, s.error, s.result
     from pgqueue_step s
-    where s.message_id = p_message_id and (s.finished_at, s.ctid) < (v_from, v_place) and (s.status = 'done' or s.kind = 'sleep');
+    where s.message_id = p_message_id and (s.attempt, s.finished_at, s.ctid) < (v_attempt, v_from, v_place)
+      and (s.status = 'done' or s.kind = 'sleep');
     insert into pgqueue_child (message_id, parent_id, created_at, cancels, status, error_class, error_message, result)
     select c.message_id, v_id, c.created_at, c.cancels, c.status, c.error_class, c.error_message, c.result
     from pgqueue_child c

@@ -12,8 +12,9 @@ as $$
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in pgqueue_step_default.  Drops
 -- one that is older than p_days_kept whole days (null: keeps all): what belongs to a message that is still in the queue
--- is written anew first.  Deletes events of those days, decisions and children of messages that have ended, and,
--- however young, budgets of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
+-- is written anew first, and so is that of one that has ended since, into the day of its end.  Deletes events of those
+-- days, decisions and children of messages that had ended by then, and, however young, budgets of ended messages and what
+-- nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read yet:
 -- its queue may have been paused ever since, or nobody knows its task.  Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a
 -- lake gets the steps of a message with the attempt that ends it.
 -- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
@@ -26,6 +27,7 @@ declare
     v_rows integer;
     v_partition text;
     v_awaited text[] := '{}';
+    v_since timestamptz;  -- what has ended since is kept
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -65,6 +67,7 @@ begin
             null;
     end;
     if p_days_kept is not null then
+        v_since := v_today - p_days_kept;
         for v_partition in
             select c.relname
             from pg_inherits i
@@ -77,8 +80,15 @@ begin
             begin
                 execute format(
                     'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
-                     select s.message_id, pgqueue_clock(), s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
-                     from %I s where exists (select from pgqueue_message m where m.id = s.message_id)', v_partition);
+                     select s.message_id, k.recorded_at, s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     from %I s
+                     join (
+                        select d.message_id, coalesce(
+                            (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
+                            (select a.finished_at from pgqueue_attempt a
+                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as recorded_at
+                        from (select distinct r.message_id from %I r) as d
+                     ) as k on k.message_id = s.message_id and k.recorded_at is not null', v_partition, v_partition) using v_since;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call
@@ -90,7 +100,7 @@ begin
                         v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
             end;
         end loop;
-        if exists (select from pgqueue_event o where o.emitted_at < (v_today - p_days_kept)::timestamptz) then
+        if exists (select from pgqueue_event o where o.emitted_at < v_since) then
             -- A message that waits for a time only, or for others, reads none.
             v_awaited := array(
                 select m.awaited_event from pgqueue_message m
@@ -108,15 +118,16 @@ begin
         delete from pgqueue_event e
         where e.ctid = any (array(
             select o.ctid from pgqueue_event o
-            where o.emitted_at < (v_today - p_days_kept)::timestamptz and o.name <> all (v_awaited)
+            where o.emitted_at < v_since and o.name <> all (v_awaited)
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
         delete from pgqueue_approval a
         where a.ctid = any (array(
             select o.ctid from pgqueue_approval o
-            where o.asked_at < (v_today - p_days_kept)::timestamptz
+            where o.asked_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.message_id)
+              and (select true from pgqueue_attempt t where t.message_id = o.message_id and t.final and t.finished_at >= v_since limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
@@ -124,8 +135,9 @@ begin
         delete from pgqueue_child c
         where c.ctid = any (array(
             select o.ctid from pgqueue_child o
-            where o.created_at < (v_today - p_days_kept)::timestamptz
+            where o.created_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.parent_id)
+              and (select true from pgqueue_attempt t where t.message_id = o.parent_id and t.final and t.finished_at >= v_since limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;

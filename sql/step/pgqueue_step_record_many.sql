@@ -24,14 +24,16 @@ declare
     v_ids bigint[];
     v_attempts integer[];
     v_workers text[];
+    v_created timestamptz[];
 begin
     begin
         -- Though it skips what is locked, it waits for a transaction that goes on after it has prolonged and then ended one
         -- of the messages (pgqueue_message_look).  Then none is recorded.
         perform set_config('lock_timeout', '10ms', true);
-        select array_agg(h.id), array_agg(h.attempt), array_agg(h.worker) into v_ids, v_attempts, v_workers
+        select array_agg(h.id), array_agg(h.attempt), array_agg(h.worker), array_agg(h.created_at)
+        into v_ids, v_attempts, v_workers, v_created
         from (
-            select m.id, m.attempt, m.worker from pgqueue_message m
+            select m.id, m.attempt, m.worker, m.created_at from pgqueue_message m
             where m.id = any (p_ids)
             for key share skip locked
         ) h;
@@ -57,9 +59,9 @@ begin
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, c.now, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+        select a.id, greatest(c.now, h.created_at), a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
-        from asked a join unnest(v_ids, v_attempts, v_workers) as h (id, attempt, worker)
+        from asked a join unnest(v_ids, v_attempts, v_workers, v_created) as h (id, attempt, worker, created_at)
                  on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
              cross join pgqueue_clock() as c (now)
         returning message_id, name, status

@@ -7,7 +7,7 @@
 --   unasked  an attempt has come to its end without asking for this step, which an earlier one had done: after a deploy
 --   done     result is what the step returns in every later attempt
 -- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
--- steps of messages that are still in the queue anew, with another recorded_at, before it drops a day.
+-- steps of messages that are still in the queue, or have ended since, anew, with another recorded_at, before it drops a day.
 create table pgqueue_step (
     message_id  bigint not null,
     recorded_at timestamptz not null,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.support.sessions import token
+from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
     from tests.support.sessions import Session
@@ -51,6 +51,17 @@ def test_the_outcome_of_a_child_is_that_of_its_last_attempt(session: Session) ->
         taken = session.take(tasks=True)
         session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
     assert outcomes(session, held.id, child, other) == [("succeeded", 5), ("unknown", None)]
+
+
+def test_a_child_that_was_enqueued_while_the_clock_was_ahead_has_an_outcome(session: Session) -> None:
+    session.set_clock(NOON + 3 * 86_400_000)
+    held, child = parent_and_child(session)
+    session.set_clock(NOON)
+    session.ids("pgqueue_message_reschedule", ids=[child])
+    assert outcomes(session, held.id, child) == [("waiting", None)]
+    taken = session.take(tasks=True)
+    session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
+    assert outcomes(session, held.id, child) == [("succeeded", 5)]
 
 
 def test_outcomes_are_kept_before_a_day_of_the_history_is_dropped(session: Session) -> None:

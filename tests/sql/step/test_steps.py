@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 pytestmark = pytest.mark.once
+DAY_MS = 86_400_000
 
 
 # pgqueue_step_record: the holder of a message records its steps, and nobody else
@@ -105,6 +106,38 @@ def test_the_records_of_a_message_are_read_without_what_is_large(session: Sessio
     assert session.one("select pgqueue_step_result(%s, %s, 'large')", (held.id, held.created_at)) == large
 
 
+def test_the_records_of_a_message_that_was_enqueued_while_the_clock_was_ahead_are_read(session: Session) -> None:
+    session.set_clock(NOON + 3 * DAY_MS)
+    message_id = session.create(task="t")
+    session.set_clock(NOON)
+    session.ids("pgqueue_message_reschedule", ids=[message_id])
+    held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="one", result=1)
+    session.column(
+        RECORD_MANY,
+        [[held.id], [1], [held.worker], ["two"], ["2"], ["step"], ["done"], [None]],
+    )
+    session.value("pgqueue_message_suspend", **token(held), name="nap", until=NOON)
+    rows = session.rows("select * from pgqueue_step_load(%s, %s)", (held.id, held.created_at))
+    assert sorted(row.p_name for row in rows) == ["nap", "one", "two"]
+    assert session.one("select pgqueue_step_result(%s, %s, 'one')", (held.id, held.created_at)) == 1
+
+
+def test_the_records_of_later_attempts_come_last_also_when_the_clock_went_back(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create(task="t")
+    held = session.take(tasks=True)
+    session.set_clock(NOON + DAY_MS)
+    session.value("pgqueue_step_record", **token(held), name="one", status="began")
+    session.value("pgqueue_step_record", **token(held), name="one", status="failed", error="trouble")
+    session.set_clock(NOON)
+    session.value("pgqueue_message_defer", **token(held))
+    held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="one", status="began")
+    rows = session.rows("select * from pgqueue_step_load(%s, %s)", (held.id, held.created_at))
+    assert [(row.p_status, row.p_attempt) for row in rows][-1] == ("began", 2)
+
+
 # pgqueue_step_enqueue: again, from one step on
 
 
@@ -148,8 +181,6 @@ def test_a_message_whose_channel_is_full_cannot_run_again(connect: Connect, step
 # pgqueue_step_maintain: retention drops days, and nothing of a message that is in the queue
 # pgqueue_step_partition: a day
 
-
-DAY_MS = 86_400_000
 
 
 def partitions(session: Session) -> list[str]:
@@ -201,6 +232,41 @@ def test_retention_drops_the_steps_of_ended_messages_and_keeps_those_of_others(i
     assert (row.name, row.is_written_anew, row.tableoid) == ("runs", True, "pgqueue_step_20231119")
 
 
+def test_retention_keeps_the_steps_of_a_message_as_long_as_its_end(in_2023: Session) -> None:
+    session = in_2023
+    session.create(task="t")
+    held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="charge")
+    child = session.create(task="child", dequeue_at=NOON + 90 * DAY_MS)
+    assert session.value("pgqueue_child_add", **token(held), child_id=child)
+    session.value("pgqueue_message_suspend", **token(held), name="ok", kind="approval")
+    session.value("pgqueue_approval_decide", message_id=held.id, name="ok", approved=True, by="ada")
+    session.value("pgqueue_message_settle")
+    session.value("pgqueue_step_maintain", days_ahead=4)
+    session.set_clock(NOON + 4 * DAY_MS)
+    held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="ask", status="failed", error="trouble")
+    session.value("pgqueue_message_fail", **token(held))
+    session.set_clock(NOON + 6 * DAY_MS)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    days = session.column("select distinct tableoid::regclass::text from pgqueue_step where message_id = %s", [held.id])
+    assert days == ["pgqueue_step_20231118"], "the day of its end"
+    assert session.one("select count(*) from pgqueue_approval") == 1
+    new = session.value("pgqueue_step_enqueue", message_id=held.id, step="ask")
+    names = session.column("select name from pgqueue_step where message_id = %s", [new])
+    assert names == ["charge"], "it is not done again"
+    assert session.column("select parent_id from pgqueue_child order by 1") == [held.id, new]
+    session.value("pgqueue_message_cancel", ids=[new])
+    session.set_clock(NOON + 8 * DAY_MS)
+    while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+        pass
+    for table in ("pgqueue_step", "pgqueue_child"):
+        column = "message_id" if table == "pgqueue_step" else "parent_id"
+        assert session.one(f"select count(*) from {table} where {column} = %s", [held.id]) == 0
+    assert session.one("select count(*) from pgqueue_approval") == 0
+
+
 def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Session) -> None:
     session = in_2023
     session.value("pgqueue_event_emit", name="old")
@@ -216,6 +282,23 @@ def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Se
         pass
     assert session.column("select name from pgqueue_event") == ["young"]
     assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
+
+
+def test_retention_keeps_the_results_for_a_callback_as_long_as_its_end(in_2023: Session) -> None:
+    session = in_2023
+    other = session.create(task="t")
+    callback = session.value(
+        "pgqueue_message_create_after", after_ids=[other], content="tea", task="callback", keep_results=True
+    )
+    session.set_clock(NOON + 4 * DAY_MS)
+    assert session.ids("pgqueue_message_cancel", ids=[other]) == [other]
+    session.value("pgqueue_message_settle")
+    session.value("pgqueue_message_fail", **token(session.take(tasks=True)))
+    for days, kept in ((6, [callback]), (8, [])):
+        session.set_clock(NOON + days * DAY_MS)
+        while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
+            pass
+        assert session.column("select parent_id from pgqueue_child") == kept
 
 
 @pytest.mark.parametrize("tag", ["CREATE TABLE", "DROP TABLE"])
