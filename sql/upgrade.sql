@@ -3360,7 +3360,8 @@ set timezone = 'UTC'
 set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
--- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.
+-- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.  A table of this
+-- name that was detached is an error.
 -- The rows move before this takes a lock that others wait for; the few that came meanwhile move after that.  From then
 -- on it holds, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
 -- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name
@@ -3378,6 +3379,13 @@ begin
         where c.relname = v_name
           and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
     ) then
+        if not exists (
+            select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name
+        ) then
+            raise exception '% is there, and no partition of pgqueue_attempt', v_name
+                using errcode = 'duplicate_table', hint = 'Somebody has detached it: rename it, or drop it.';
+        end if;
         return false;
     end if;
     execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);
@@ -3891,12 +3899,20 @@ begin
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
             (select s.day from (
-                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
-                       row_number() over (order by d.finished_at::date) as place
-                from pgqueue_attempt_default d
-                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-                group by 1) as s
-             where s.moved <= 10000 or s.place = 1
+                select f.day, f.rows, sum(f.rows) over (order by f.day) as moved
+                from (
+                    -- A day that cannot be moved, because somebody has detached its table, keeps no later day away.
+                    select g.day, case when exists (
+                        select from pg_class c
+                        where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
+                          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+                    ) then 0 else g.rows end as rows
+                    from (
+                        select d.finished_at::date as day, count(*) as rows
+                        from pgqueue_attempt_default d
+                        where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                        group by 1) as g) as f) as s
+             where s.moved <= 10000 or s.moved = s.rows
              order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
             order by 1
         loop
@@ -5110,7 +5126,8 @@ set timezone = 'UTC'
 set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_step_YYYYMMDD for one day (UTC), and moves the rows of that day from pgqueue_step_default
--- into it.  Returns true when it was made, and false when it was there already.
+-- into it.  Returns true when it was made, and false when it was there already.  A table of this name that was detached
+-- is an error.
 -- Who records a step at this moment waits until the end of the transaction.  It is short, because days that come have
 -- no rows yet.  Dynamic SQL, because a table name cannot be a parameter.
 declare
@@ -5125,6 +5142,13 @@ begin
         where c.relname = v_name
           and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_step'::regclass)
     ) then
+        if not exists (
+            select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_step'::regclass and c.relname = v_name
+        ) then
+            raise exception '% is there, and no partition of pgqueue_step', v_name
+                using errcode = 'duplicate_table', hint = 'Somebody has detached it: rename it, or drop it.';
+        end if;
         return false;
     end if;
     lock table only pgqueue_step in share row exclusive mode;

@@ -82,12 +82,20 @@ begin
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
             (select s.day from (
-                select d.finished_at::date as day, sum(count(*)) over (order by d.finished_at::date) as moved,
-                       row_number() over (order by d.finished_at::date) as place
-                from pgqueue_attempt_default d
-                where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-                group by 1) as s
-             where s.moved <= 10000 or s.place = 1
+                select f.day, f.rows, sum(f.rows) over (order by f.day) as moved
+                from (
+                    -- A day that cannot be moved, because somebody has detached its table, keeps no later day away.
+                    select g.day, case when exists (
+                        select from pg_class c
+                        where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
+                          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+                    ) then 0 else g.rows end as rows
+                    from (
+                        select d.finished_at::date as day, count(*) as rows
+                        from pgqueue_attempt_default d
+                        where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                        group by 1) as g) as f) as s
+             where s.moved <= 10000 or s.moved = s.rows
              order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
             order by 1
         loop

@@ -5,7 +5,8 @@ set timezone = 'UTC'
 set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_attempt_YYYYMMDD of the history for one day (UTC), and moves the rows of that day from
--- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.
+-- pgqueue_attempt_default into it.  Returns true when it was made, and false when it was there already.  A table of this
+-- name that was detached is an error.
 -- The rows move before this takes a lock that others wait for; the few that came meanwhile move after that.  From then
 -- on it holds, until the end of the transaction, ACCESS EXCLUSIVE on pgqueue_attempt_default and SHARE UPDATE
 -- EXCLUSIVE on pgqueue_attempt: attempts of days with a partition end without waiting, and so do readers that name
@@ -23,6 +24,13 @@ begin
         where c.relname = v_name
           and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
     ) then
+        if not exists (
+            select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_attempt'::regclass and c.relname = v_name
+        ) then
+            raise exception '% is there, and no partition of pgqueue_attempt', v_name
+                using errcode = 'duplicate_table', hint = 'Somebody has detached it: rename it, or drop it.';
+        end if;
         return false;
     end if;
     execute format('create table %I (like pgqueue_attempt including defaults including constraints)', v_name);

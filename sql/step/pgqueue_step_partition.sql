@@ -5,7 +5,8 @@ set timezone = 'UTC'
 set datestyle = 'ISO'
 as $$
 -- Makes the partition pgqueue_step_YYYYMMDD for one day (UTC), and moves the rows of that day from pgqueue_step_default
--- into it.  Returns true when it was made, and false when it was there already.
+-- into it.  Returns true when it was made, and false when it was there already.  A table of this name that was detached
+-- is an error.
 -- Who records a step at this moment waits until the end of the transaction.  It is short, because days that come have
 -- no rows yet.  Dynamic SQL, because a table name cannot be a parameter.
 declare
@@ -20,6 +21,13 @@ begin
         where c.relname = v_name
           and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_step'::regclass)
     ) then
+        if not exists (
+            select from pg_inherits i join pg_class c on c.oid = i.inhrelid
+            where i.inhparent = 'pgqueue_step'::regclass and c.relname = v_name
+        ) then
+            raise exception '% is there, and no partition of pgqueue_step', v_name
+                using errcode = 'duplicate_table', hint = 'Somebody has detached it: rename it, or drop it.';
+        end if;
         return false;
     end if;
     lock table only pgqueue_step in share row exclusive mode;

@@ -130,6 +130,24 @@ def test_tables_that_are_no_partitions_of_a_day_are_left_alone(session: Session)
     assert session.one("select to_regclass('pgqueue_attempt_default') is not null")
 
 
+@pytest.mark.parametrize("rows", [1, 10_001])
+def test_a_day_that_somebody_has_detached_is_told_and_keeps_no_other_day(connect: Connect, rows: int) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    [detached] = named(0)
+    session.rows(f"alter table pgqueue_attempt detach partition {detached}")
+    end_one(session, NOON)
+    session.rows("insert into pgqueue_attempt select a.* from pgqueue_attempt a, generate_series(2, %s)", [rows])
+    later = end_one(session, NOON + DAY_MS)
+    session.set_clock(NOON + 3 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 2
+    assert [partition_of(session, later)] == named(1)
+    with pytest.raises(psycopg.errors.DuplicateTable, match=f"{detached} is there, and no partition"):
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.rollback()
+
+
 def test_attempts_of_days_without_maintenance_get_their_partitions(session: Session) -> None:
     """Retention drops partitions: what stayed in the default partition would stay for ever."""
     ended = [end_one(session, NOON + day * DAY_MS) for day in (0, 0, 3)]

@@ -346,6 +346,17 @@ def test_a_day_of_steps_that_cannot_be_made_keeps_no_other_one(connect: Connect)
         session.value("pgqueue_step_maintain", days_ahead=2)
 
 
+def test_a_day_of_steps_that_somebody_has_detached_is_told(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.value("pgqueue_step_partition", day="2023-11-14")
+    session.rows("alter table pgqueue_step detach partition pgqueue_step_20231114")
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    with pytest.raises(psycopg.errors.DuplicateTable, match="pgqueue_step_20231114 is there, and no partition"):
+        session.value("pgqueue_step_maintain", days_ahead=0)
+
+
 def step_days(session: Session) -> list[str]:
     return session.column("select relname from pg_class where relname ~ '^pgqueue_step_[0-9]{8}$' order by 1")
 
