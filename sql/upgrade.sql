@@ -1365,6 +1365,7 @@ as $$
 --   keep       nothing happens to it
 --   replace    it gets all values of this call
 --   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
+-- With both it expires when this call says, and where that is so long after the enqueue, created_at is the time of this call.
 -- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
 -- A running message is never changed, whatever p_on_conflict is, nor one of a durable task that has begun: its steps have
 -- been done with the arguments that it has.  No conflict breaks the caller's transaction; only
@@ -1376,6 +1377,7 @@ declare
     v_running boolean;
     v_attempt integer;
     v_queue text;
+    v_expires constant text[] := array['expires_at', 'expires_us'];  -- headers
 begin
     if p_on_conflict in ('keep', 'replace', 'debounce') is not true then
         raise 'p_on_conflict is %', quote_nullable(p_on_conflict)
@@ -1434,6 +1436,12 @@ begin
             update pgqueue_message m
             set dequeue_at = case when m.alone_at is null then coalesce(p_dequeue_at, v_now) else 9223372036854775807 end,
                 alone_at = case when m.alone_at is not null then coalesce(p_dequeue_at, v_now) end, parked_at = null,
+                created_at = case when p_headers ? 'expires_us' then pgqueue_clock(now()) else m.created_at end,
+                headers = case when m.headers ?| v_expires or p_headers ?| v_expires
+                               then coalesce(m.headers, '{}') - v_expires
+                                    || (select coalesce(jsonb_object_agg(h.key, h.value), '{}') from jsonb_each(p_headers) as h
+                                        where h.key = any (v_expires))
+                               else m.headers end,
                 in_line = m.alone_at is null and coalesce(p_dequeue_at, v_now) <= v_now
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null and m.attempt = v_attempt
@@ -1446,7 +1454,7 @@ begin
                                                 when p_max_attempts is not null then 2000000000 - m.attempt end,  -- all of them, whatever it has used before
                 in_line = coalesce(p_dequeue_at, v_now) <= v_now, unique_until_started = p_until_started, lost = 0,
                 max_lost = p_max_lost, version = p_version, alone_at = null, unknown_since = null, parked_at = null,
-                state = null,
+                state = null, created_at = case when p_headers ? 'expires_us' then pgqueue_clock(now()) else m.created_at end,
                 last_error = null, progress = null
             where m.unique_key = p_unique_key and m.cancel_requested_at is null
               and (m.attempt = 0 or not m.unique_until_started) and m.worker is null and m.attempt = v_attempt

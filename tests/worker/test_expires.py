@@ -61,6 +61,23 @@ def test_a_message_that_has_begun_does_not_expire_between_its_attempts(now: Cloc
     assert statuses(result) == ["retried", "failed"]
 
 
+@pytest.mark.parametrize("is_absolute", [False, True], ids=["a time from the enqueue on", "a datetime"])
+@pytest.mark.parametrize("on_conflict", ["replace", "debounce"])
+def test_a_unique_message_expires_when_the_last_call_says(now: Clock, on_conflict: str, is_absolute: bool) -> None:
+    def enqueue() -> Any:
+        expires = now.at + 10 * MINUTE if is_absolute else 10 * MINUTE
+        options = {"unique_key": "k", "on_conflict": on_conflict, "run_after": 5 * MINUTE, "expires": expires}
+        return nothing.using(**options).enqueue(1, 2)
+
+    for waits, status in ((5 * MINUTE, "succeeded"), (11 * MINUTE, "cancelled")):
+        for _ in range(4):
+            now.advance(4 * MINUTE)
+            result = enqueue()
+        now.advance(waits)
+        drain()
+        assert statuses(result) == [status]
+
+
 def test_a_message_that_is_enqueued_again_does_not_keep_its_old_time(now: Clock) -> None:
     nothing.using(expires=MINUTE).enqueue(1, 2)
     now.advance(2 * MINUTE)

@@ -182,7 +182,6 @@ def test_a_message_whose_channel_is_full_cannot_run_again(connect: Connect, step
 # pgqueue_step_partition: a day
 
 
-
 def partitions(session: Session) -> list[str]:
     return session.column("""
         select relname::text from pg_class where relkind = 'r' and relname like 'pgqueue_step_2023%' order by relname
