@@ -74,6 +74,27 @@ def test_outcomes_are_kept_before_a_day_of_the_history_is_dropped(session: Sessi
     assert (row.p_status, row.p_error_message) == ("failed", "trouble")
 
 
+def test_who_waits_for_success_is_cancelled_before_the_history_of_a_failure_is_dropped(session: Session) -> None:
+    failing, open_one = session.create(), session.create(dequeue_at=8_000_000_000_000)
+    waiting = [
+        session.value("pgqueue_message_create_after", after_ids=ids, content="tea", policy=policy, dequeue_at=at)
+        for ids, policy, at in (
+            ([failing, open_one], "succeeded", None),
+            ([failing], "succeeded", 8_000_000_000_000),
+            ([open_one], "succeeded", None),
+            ([failing, open_one], "finished", None),
+        )
+    ]
+    session.value("pgqueue_message_fail", **token(session.take()), error="trouble")
+    session.value("pgqueue_message_settle")
+    session.rows("select pgqueue_child_keep((pgqueue_clock() at time zone 'utc')::date)")
+    assert [row.id for row in session.messages()] == [open_one, *waiting[2:]]
+    for message_id in waiting[:2]:
+        [cancelled] = session.history(message_id)
+        assert (cancelled.status, cancelled.final) == ("cancelled", True)
+        assert cancelled.error_message == f"message {failing} had to succeed first, but did not"
+
+
 def test_a_suspended_parent_is_ready_when_its_children_have_ended(session: Session) -> None:
     held, child = parent_and_child(session)
     session.value("pgqueue_message_suspend", **token(held), after_ids=[child])
