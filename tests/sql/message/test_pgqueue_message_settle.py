@@ -261,3 +261,24 @@ def test_concurrent_calls_release_each_message_once_without_waiting(connect: Con
 
     assert sum(concurrently([partial(settle_all, session) for session in sessions])) == 100
     assert len(sessions[0].dequeue(200)) == 100
+
+
+@pytest.mark.parametrize("what", ["a message", "an event"])
+def test_what_came_while_the_clock_was_ahead_is_looked_at_when_it_is_right_again(session: Session, what: str) -> None:
+    session.set_clock(NOON)
+    other = session.create(task="other")
+    if what == "a message":
+        waiting = session.value("pgqueue_message_create_after", after_ids=[other], content="tea", task="waiting")
+        session.value("pgqueue_message_settle")
+    else:
+        waiting = other
+        session.value("pgqueue_message_suspend", **token(session.take(tasks=True)), kind="event", event="paid")
+        session.value("pgqueue_message_settle")
+    session.set_clock(NOON + 86_400_000)
+    if what == "a message":
+        session.ids("pgqueue_message_cancel", ids=[other])
+    else:
+        session.value("pgqueue_event_emit", name="paid")
+    session.set_clock(NOON + 1)
+    assert session.value("pgqueue_message_settle") == 1
+    assert session.take(tasks=True).id == waiting
