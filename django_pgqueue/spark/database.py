@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidOption
+from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidOption, of_postgresql
 
 if TYPE_CHECKING:
     from django_pgqueue.spark.options import PipelineOptions
@@ -73,9 +73,7 @@ def without_quotes(conninfo: str) -> str:
 
 def unavailable(error: Exception) -> str:
     """Returns libpq's message, which names host, port and user, but never the password."""
-    state = getattr(error, "sqlstate", None)
-    happened = "cannot be reached" if not state else "broke off" if state.startswith(("08", "57")) else "refused"
-    return f"PostgreSQL {happened}: {str(error).strip()}"
+    return f"{of_postgresql(error)}: {str(error).strip()}"
 
 
 def _prepared(conninfo: str, where: str) -> str:

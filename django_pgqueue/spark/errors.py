@@ -72,7 +72,7 @@ CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
 """What Spark's own errors begin with: the class of the error."""
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
-HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "psycopg": "PostgreSQL refused", "_internal": OF_FILES}
+HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "_internal": OF_FILES}
 """Begins of messages by the package of an error.  Those of deltalake are in _internal."""
 
 
@@ -106,7 +106,16 @@ def reason(error: Exception) -> str | None:
 def _happened(error: Exception) -> str | None:
     if isinstance(error, OSError) and not isinstance(error, ConnectionError):  # py4j has lost its Java
         return OF_FILES
-    return HAPPENED.get(type(error).__module__.partition(".")[0])
+    package = type(error).__module__.partition(".")[0]
+    return of_postgresql(error) if package == "psycopg" else HAPPENED.get(package)
+
+
+def of_postgresql(error: Exception) -> str:
+    """Says whether PostgreSQL was reached: without a code of its own, an operational error is the network's."""
+    state = getattr(error, "sqlstate", None)
+    if state is None and any(kind.__name__ == "OperationalError" for kind in type(error).__mro__):
+        return "PostgreSQL cannot be reached"
+    return "PostgreSQL broke off" if str(state).startswith(("08", "57")) else "PostgreSQL refused"
 
 
 def plain(error: object) -> str:

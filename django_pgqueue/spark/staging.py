@@ -92,16 +92,20 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
     A connection that breaks during the commit leaves the outcome unknown.  The ledger knows it, so a retry is safe.
     """
     tokens, rows = [one.token for one in staged], sum(one.rows for one in staged)
+    is_asked = False
     for attempt in range(1, TRIES + 1):
         try:
             with database.connect(conninfo) as connection:
                 values = [epoch.run_id, epoch.number, epoch.batch, tokens, rows]
+                is_retry, is_asked = is_asked, True
                 if replay is None:  # the function of 0.1.0 knows no replays
                     row = connection.execute(ENQUEUE, values).fetchone()
                 else:
                     row = connection.execute(REPLAY, [*values, replay]).fetchone()
                 connection.execute("select pgqueue_staged_discard()")
-                return None if row is None else row[0]
+                found = row and row[0]
+                # What the ledger has at a retry is what the try before has committed.
+                return rows if found is None and is_retry else found
         except (psycopg.OperationalError, DatabaseUnavailable) as error:
             if attempt == TRIES:
                 raise DatabaseUnavailable(database.unavailable(error)) from None

@@ -11,7 +11,7 @@ from psycopg import OperationalError, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from django_pgqueue.spark import database, fetch, staging
-from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
+from django_pgqueue.spark.errors import InvalidColumns, InvalidOption, reason
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import ATTEMPTS, STEPS
 from django_pgqueue.spark.source import PgQueueDataSource
@@ -199,6 +199,7 @@ def test_missing_credentials_are_an_error_with_the_next_step(given: dict[str, st
 )
 def test_an_error_of_postgresql_says_whether_it_was_reached(error: OperationalError, said: str) -> None:
     assert database.unavailable(error).startswith(said)
+    assert str(reason(error)).startswith(said)
 
 
 def test_declared_tasks_bring_their_options() -> None:

@@ -262,3 +262,25 @@ def test_of_two_writers_of_one_run_one_enqueues_and_the_other_says_so(
     assert arguments(queue) == [1]
     assert capsys.readouterr().err.startswith("The run 'first of May' was enqueued before: nothing was enqueued.")
     assert not queue.rows("select from pgqueue_staged")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_write_whose_connection_breaks_behind_its_commit_does_not_say_that_another_was_first(
+    queue: Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
+    message = writer.write(iter([pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})]))
+    queue.rows("create sequence breaks")
+    queue.rows(
+        "create function break() returns trigger language plpgsql as $$ begin "
+        "if nextval('breaks') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$"
+    )
+    try:
+        queue.rows("create trigger break before delete on pgqueue_ledger execute function break()")
+        writer.commit([message])
+        assert queue.one("select last_value from breaks") > 1
+    finally:
+        queue.rows("drop function break cascade")
+        queue.rows("drop sequence breaks")
+    assert arguments(queue) == [1]
+    assert capsys.readouterr().err == ""

@@ -51,17 +51,16 @@ def overlap(
     version: Version,
     options: Mapping[str, str],
     *,
-    since: dt.datetime | None = None,
+    since: dt.date | None = None,
     position: int = 0,
 ) -> Overlap:
-    """Compares the days from ``since`` on, which is a midnight (UTC).  New is what came at ``position`` or later."""
+    """Compares the days (UTC) from ``since`` on.  New is what came at ``position`` or later."""
     asked = {name: value for name, value in options.items() if name.lower() not in {"mask", "totransaction"}}
     asked["columns"] = ",".join([*COLUMNS, "transaction_id"])
     if since is not None:
-        asked["finishedFrom"] = since.isoformat()
+        asked["finishedFrom"] = f"{since}T00:00:00+00:00"
     history = registered(lake.spark).read.format("pgqueue").options(**asked).load()
-    files = version.files(since=since.date() if since is not None else None)
-    known = read_files(lake, "attempts", files, COLUMNS)
+    known = read_files(lake, "attempts", version.files(since=since), COLUMNS)
     known = known.select("id", *(F.col(name).alias(f"lake_{name}") for name in COLUMNS[1:]))
     is_there, is_known = F.col("message_id").isNotNull(), F.col("lake_message_id").isNotNull()
     is_same = is_there & is_known & (F.col("message_id") == F.col("lake_message_id"))

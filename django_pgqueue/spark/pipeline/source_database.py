@@ -46,7 +46,7 @@ BEHIND = (
     "pid from pg_locks where locktype = 'transactionid' and transactionid = '{number}'. If that finds nothing, the "
     "replica is behind."
 )
-RECORDED = "select position, date_trunc('day', exported_at, 'UTC') from pgqueue_lake where id = %s"
+RECORDED = "select position, (exported_at at time zone 'UTC')::date from pgqueue_lake where id = %s"
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
@@ -102,8 +102,8 @@ class Origin:
             raise HistoryReplaced(message)
         return horizon
 
-    def recorded(self, lake_id: str) -> tuple[int, dt.datetime | None] | None:
-        """Returns the position that the server knows of a lake, and the day of that export; None: it knows none."""
+    def recorded(self, lake_id: str) -> tuple[int, dt.date | None] | None:
+        """Returns the position that the server knows of a lake, and the day (UTC) of that export; None: it knows none."""
         try:
             return self.connection.execute(RECORDED, [lake_id]).fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
