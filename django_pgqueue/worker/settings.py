@@ -68,4 +68,5 @@ class WorkerSettings:
     def served(self) -> str:
         """The queues, as text for the log."""
         queues = "all queues" if self.queues is None else ", ".join(self.queues)
-        return queues if not self.exclude_queues else f"{queues} except {', '.join(self.exclude_queues)}"
+        served = queues if not self.exclude_queues else f"{queues} except {', '.join(self.exclude_queues)}"
+        return f"what is quarantined in {served}" if self.quarantine else served

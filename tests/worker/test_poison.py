@@ -64,6 +64,7 @@ def test_a_job_that_kills_its_worker_does_not_harm_twenty_others(
         assert diary.words().count(f"{n:02}") <= len(statuses(result))
     assert Attempt.objects.filter(status="failed").count() == 1
     wait_until(lambda: len(worker.children) == 1, "the quarantine is left")
+    assert "slots=1 queues=what is quarantined in " in worker.output
     assert ended(write.enqueue("after")).return_value == "after"
     assert worker.stop() == 0
 
