@@ -37,19 +37,13 @@ def maintenance() -> Maintenance:
     return Maintenance(history_days=30)
 
 
-def roll_up() -> RollingUp:
-    duty = RollingUp()
-    duty.has_ended, duty.next_at = True, 0.0
-    return duty
-
-
 def vacuum() -> Vacuum:
     duty = Vacuum()
     duty.jobs = JOBS_BETWEEN
     return duty
 
 
-@pytest.mark.parametrize("make", [maintenance, roll_up, vacuum])
+@pytest.mark.parametrize("make", [maintenance, RollingUp, vacuum])
 def test_a_duty_whose_connection_breaks_is_due_again(broken: Session, make: Callable[[], Duty]) -> None:
     duty = make()
     assert duty.due_at() <= time.monotonic()
@@ -58,7 +52,7 @@ def test_a_duty_whose_connection_breaks_is_due_again(broken: Session, make: Call
     assert duty.due_at() <= time.monotonic() + AGAIN_SECONDS
 
 
-@pytest.mark.parametrize("make", [maintenance, roll_up, vacuum])
+@pytest.mark.parametrize("make", [maintenance, RollingUp, vacuum])
 def test_a_duty_that_gets_no_connection_is_due_again(make: Callable[[], Duty]) -> None:
     def connect() -> Session:
         raise psycopg.OperationalError

@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.workers import Start
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.once]
 
@@ -28,8 +29,20 @@ def test_what_a_worker_has_ended_is_in_the_figures(consume: Consume, monkeypatch
     assert {figure.task for figure in Rollup.objects.all()} == {nothing.module_path}
 
 
-def test_a_worker_that_has_ended_nothing_does_not_ask() -> None:
+def test_a_worker_that_starts_adds_up_what_a_burst_has_ended(
+    start: Start, consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing.enqueue()
+    assert start("--burst", ready=False).ends() == 0
+    monkeypatch.setattr(rollup, "FREE_SECONDS", 0)
+    consume()
+    wait_until(lambda: Rollup.objects.filter(minutes=60, succeeded=1).exists(), "the figures have the job")
+
+
+def test_a_worker_that_has_ended_nothing_asks_once() -> None:
     duty = RollingUp()
+    assert duty.due_at() <= time.monotonic()
+    duty.has_ended = False  # as it is when the duty was done
     assert duty.due_at() == float("inf")
     duty.ended()
     assert rollup.EVERY_SECONDS - 5 < duty.due_at() - time.monotonic() <= rollup.EVERY_SECONDS

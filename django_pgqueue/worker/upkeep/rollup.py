@@ -1,7 +1,8 @@
 """Adds ended attempts up, once a minute while there are any: for the overview, qstatus and Insights.
 
-Of all workers one does it, and the others find that it was done.  A worker that has ended nothing since its last call
-does not ask, so an idle database stays idle.
+Of all workers one does it, and the others find that it was done.  A worker asks when it starts, for those that did not
+live for a minute, such as bursts.  One that has ended nothing since its last call does not ask, so an idle database
+stays idle.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ class RollingUp:
     max_again_seconds = 600.0
 
     def __init__(self) -> None:
-        self.has_ended = False
-        self.next_at: float | None = None
+        self.has_ended = True
+        self.next_at = time.monotonic()
 
     def ended(self) -> None:
         """Called after each record of ends."""
         if not self.has_ended:
             self.has_ended = True
-            self.next_at = max(self.next_at or 0.0, time.monotonic() + EVERY_SECONDS)
+            self.next_at = max(self.next_at, time.monotonic() + EVERY_SECONDS)
 
     def due_at(self) -> float:
-        return self.next_at if self.has_ended and self.next_at is not None else float("inf")
+        return self.next_at if self.has_ended else float("inf")
 
     def do(self, connect: Connect) -> None:
         self.has_ended = False  # before it adds up: what ends meanwhile is for the next call
