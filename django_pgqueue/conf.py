@@ -50,7 +50,7 @@ class Options:
     idle_poll_seconds: float = 1
     """How often a worker with nothing to do looks for messages of which no notification told it."""
     lake: str | Path | None = None
-    """Folder or URL in which ``manage.py qpipeline`` keeps the history as Parquet files."""
+    """Folder or URL in which ``manage.py qpipeline`` keeps the history as Delta tables."""
     sensitive: bool | Sequence[str] = False
     """Names of arguments and keys whose values the admin and the logs hide in every message, or True for all values."""
     metrics_token: str | None = None

@@ -15,6 +15,7 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import DuplicateMessage, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.functions import NewMessage
 from django_pgqueue.tasks import call as task_call, sensitive
+from django_pgqueue.tasks.validation import require_task
 from django_pgqueue.values import names, redaction, times
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
     >>> enqueue_many(send_receipt, Order.objects.values_list("pk", flat=True).iterator())  # doctest: +SKIP
     250000
     """
+    require_task(task)
     backend = task.get_backend()
     if not isinstance(backend, PgQueueBackend):
         kind = type(backend).__qualname__

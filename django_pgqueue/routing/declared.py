@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.backend.pgqueue import PgQueueBackend
-from django_pgqueue.compat import InvalidTask, Task
+from django_pgqueue.compat import Task
 from django_pgqueue.functions import KnownBinding
-from django_pgqueue.routing.exchange import binding_of, kind
+from django_pgqueue.routing.exchange import binding_of, check_arguments, kind
 from django_pgqueue.routing.patterns import checked_name, checked_pattern
 from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
 from django_pgqueue.values.names import name_of
-from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,16 +114,3 @@ def declare_binding(
         max_attempts=checked_max_attempts(max_attempts),
     )
     DECLARED.bindings[(database, *binding.key)] = binding
-
-
-def check_arguments(task: AnyTask) -> None:
-    """Raises InvalidTask if the function of a task cannot be called with content and routing key."""
-    given = ["content", "order.created"]
-    try:
-        signature(task.func).bind(*([None] if task.takes_context else []), *given)
-    except TypeError as error:
-        message = (
-            f"{task.module_path} is subscribed, and gets two arguments, the content and the routing key: {error}. "
-            f"Declare def {task.func.__name__}(content, routing_key)."
-        )
-        raise InvalidTask(message) from error

@@ -11,13 +11,16 @@ from django.db import DataError, transaction
 from django_pgqueue import functions, traces
 from django_pgqueue.backend import lookup
 from django_pgqueue.backend.lookup import connected, database_of
+from django_pgqueue.compat import InvalidTask
 from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import InvalidMessage, InvalidPattern, UnknownExchange
 from django_pgqueue.functions import KnownBinding, NewMessage, Published, Route
 from django_pgqueue.routing.patterns import checked_key, checked_name, checked_pattern
+from django_pgqueue.tasks.validation import require_task
 from django_pgqueue.values import content as contents, times
 from django_pgqueue.values.arguments import checked_max_attempts, checked_priority
 from django_pgqueue.values.names import name_of
+from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -108,8 +111,11 @@ class Exchange:
         """Binds a queue, whose consumers get raw messages, or a task.  Returns False if it was bound so already.
 
         ``priority`` and ``max_attempts`` are those of the messages; a task brings its own.  Raises InvalidPattern for a
-        pattern that PostgreSQL refuses, and UnknownExchange.
+        pattern that PostgreSQL refuses, InvalidTask for a task that does not take content and routing key, and
+        UnknownExchange.
         """
+        if task is not None:
+            check_arguments(task)
         return self._declared(
             self._binding(pattern, queue, task, regex=regex, priority=priority, max_attempts=max_attempts)
         )
@@ -234,3 +240,17 @@ def binding_of(task: AnyTask, exchange: str, pattern: str, *, regex: bool) -> Kn
         priority=int(task.priority),
         max_attempts=backend.max_attempts(task) if hasattr(backend, "max_attempts") else None,
     )
+
+
+def check_arguments(task: AnyTask) -> None:
+    """Raises InvalidTask if the function of a task cannot be called with content and routing key."""
+    require_task(task)
+    given = ["content", "order.created"]
+    try:
+        signature(task.func).bind(*([None] if task.takes_context else []), *given)
+    except TypeError as error:
+        message = (
+            f"{task.module_path} is subscribed, and gets two arguments, the content and the routing key: {error}. "
+            f"Declare def {task.func.__name__}(content, routing_key)."
+        )
+        raise InvalidTask(message) from error

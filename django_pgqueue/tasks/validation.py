@@ -7,11 +7,12 @@ from functools import lru_cache
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.compat import InvalidTask
+from django_pgqueue.compat import InvalidTask, Task
 from django_pgqueue.tasks import after, channel, expires, sensitive, unique
 from django_pgqueue.tasks.schedule import Recurrence, check_call
 from django_pgqueue.values import arguments, limits
 from django_pgqueue.values.names import name_of
+from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def validate(task: AnyTask) -> None:
     _validate_durable(task)
     _validate_run_in(task)
     expires.validate(task)
+
+
+def require_task(value: object) -> None:
+    """Raises InvalidTask for what is no task, such as a function without ``@task``."""
+    if not isinstance(value, Task):
+        message = f"{quote(value)} is no task: declare it with @task."
+        raise InvalidTask(message)
 
 
 def _validate_retries(task: AnyTask) -> None:

@@ -296,6 +296,11 @@ def test_a_queue_that_is_not_in_the_settings_is_refused(db: None, settings: Any)
     assert not Message.objects.exists()
 
 
+def test_a_function_that_is_no_task_is_refused() -> None:
+    with pytest.raises(InvalidTask, match=r"^<built-in function len> is no task: declare it with @task\.$"):
+        enqueue_many(len, [1])  # type: ignore[arg-type]
+
+
 def test_a_backend_of_another_package_is_refused(settings: Any) -> None:
     dummy = f"{'django_tasks' if 'django_tasks' in settings.INSTALLED_APPS else 'django.tasks'}.backends.dummy"
     settings.TASKS = {"default": {"BACKEND": f"{dummy}.DummyBackend", "QUEUES": []}}

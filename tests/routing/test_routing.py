@@ -38,6 +38,7 @@ from django_pgqueue.testing import clock, drain
 from tests.support.fixtures.backend import no_queries
 from tests.support.sessions import concurrently
 from tests.support.site import subscribers
+from tests.support.site.tasks import write
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import DjangoAssertNumQueries
@@ -118,6 +119,8 @@ class TestPublish:
             (lambda: ORDERS.bind("a", queue=""), InvalidMessage),
             (lambda: ORDERS.bind("a"), InvalidMessage),
             (lambda: ORDERS.bind("a", queue="x", task=subscribers.audit), InvalidMessage),
+            (lambda: ORDERS.bind("a", task=write), InvalidTask),  # it takes no content and no routing key
+            (lambda: ORDERS.bind("a", task=len), InvalidTask),  # type: ignore[arg-type]
             (lambda: ORDERS.bind("a", queue="x", priority=-101), InvalidMessage),
             (lambda: ORDERS.bind("a", queue="x", max_attempts=0), InvalidMessage),
             (lambda: ORDERS.route("a\x00"), InvalidMessage),

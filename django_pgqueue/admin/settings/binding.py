@@ -24,7 +24,8 @@ from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidMessage, UnknownTask
 from django_pgqueue.functions import KnownBinding
 from django_pgqueue.models.tables import Binding, Exchange
-from django_pgqueue.routing.declared import DECLARED, check_arguments
+from django_pgqueue.routing.declared import DECLARED
+from django_pgqueue.routing.exchange import check_arguments
 from django_pgqueue.routing.patterns import checked_pattern
 from django_pgqueue.tasks import registry
 from django_pgqueue.values.limits import MAX_NAME_BYTES
