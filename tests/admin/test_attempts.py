@@ -157,6 +157,16 @@ class TestFilters:
         assert page.column("message") == [str(inside)]
         assert str(before) in root.open(ATTEMPTS, finished_at__range__lte_0="2026-11-01").column("message")
 
+    def test_a_day_ends_with_the_second_of_its_hours_that_a_clock_shows_twice(
+        self, root: Visitor, clock: Clock, settings: Any
+    ) -> None:
+        settings.TIME_ZONE = "America/Sao_Paulo"
+        clock.move_to(dt.datetime(2018, 2, 18, 2, 30, tzinfo=dt.UTC))  # at midnight it had been 23 o'clock again
+        inside = ended(clock=clock)
+        for until in ({}, {"finished_at__range__lte_1": "23:40:00"}):
+            page = root.open(ATTEMPTS, finished_at__range__lte_0="2018-02-17", **until)
+            assert page.column("message") == [str(inside)]
+
     def test_by_the_duration_of_the_attempt(self, root: Visitor, clock: Clock) -> None:
         seconds = {"fast": 0.05, "half": 0.5, "slow": 5, "hour": 3600}
         sent = {name: ended(took, clock=clock) for name, took in seconds.items()}

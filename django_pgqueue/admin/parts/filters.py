@@ -295,7 +295,7 @@ class MomentField(forms.SplitDateTimeField):
             return None
         if date is None:
             raise forms.ValidationError(gettext("Enter a date as well."), code="invalid_date")
-        return dt.datetime.combine(date, self.time if time is None else time)
+        return dt.datetime.combine(date, self.time if time is None else time.replace(fold=self.time.fold))
 
 
 class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
@@ -313,7 +313,9 @@ class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
                 gettext("From"), MomentWidget(gettext("From date"), gettext("From time")), time=dt.time.min
             ),
             self.lookup_kwarg_lte: MomentField(
-                gettext("Until"), MomentWidget(gettext("Until date"), gettext("Until time")), time=dt.time.max
+                gettext("Until"),
+                MomentWidget(gettext("Until date"), gettext("Until time")),
+                time=dt.time.max.replace(fold=1),  # of an hour that a clock shows twice, the second one
             ),
         }
         return type("MomentRangeForm", (forms.BaseForm,), {"base_fields": fields})
