@@ -127,12 +127,14 @@ class Run:
         """The gap that this run has found."""
         self.told = ""
         parsed = PipelineOptions.of(options)
+        self.is_replica = parsed.replica_variable is not None
         origin.require_queue()
         if not lake.exists:
             columns = KeptColumns.asked(parsed)
             lake.make(columns.schema(), {"pgqueue.source": origin.identity(), **columns.settings()})
         version = lake.version()
         self.compared: int | None = None
+        """The record that was behind the lake, and whose attempts are the same."""
         self._next_position(version)
         for table in HISTORY:
             lake.refuse_restored(version, table)
@@ -153,10 +155,13 @@ class Run:
         again, with other attempts.  A run that was killed behind its commit leaves such a record too, and no others.
         """
         end, recorded = self.origin.next_position(version), self.origin.recorded(version.lake_id)
-        if recorded is None or recorded[0] >= version.position or recorded[0] == self.compared:
+        if recorded is None or recorded[0] >= version.position:
+            return end
+        position, day = recorded
+        # The record of a replica is behind after each commit.
+        if self.compared is not None and (self.compared == position or self.is_replica):
             return end
         self.progress.step("comparing the lake with the database")
-        position, day = recorded
         found = overlap(self.lake, version, self.options, since=day and day - dt.timedelta(days=1), position=position)
         is_short = found.first_new is not None and found.first_new < version.position
         if found.different or found.lost or is_short:

@@ -103,7 +103,7 @@ class Origin:
         return horizon
 
     def recorded(self, lake_id: str) -> tuple[int, dt.date | None] | None:
-        """Returns the position that the server knows of a lake, and the day (UTC) of that export; None: it knows none."""
+        """Returns the position that the server has recorded of a lake, and the day (UTC) of that; None: it has none."""
         try:
             return self.connection.execute(RECORDED, [lake_id]).fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
