@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from django.db import connections
-from psycopg import IsolationLevel, sql
+from psycopg import IsolationLevel, errors, sql
 from psycopg.pq import Conninfo, Format
 from psycopg.waiting import Ready, Wait
 
@@ -16,7 +17,7 @@ from django_pgqueue.consumer.forks import note_connection
 from django_pgqueue.consumer.wakeup import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
 # A worker that lost its network finds out in about half a minute, not after the two hours of the system's default.
 # While data that it has sent is not acknowledged, no keepalives go out: without tcp_user_timeout that lasts for a
@@ -118,6 +119,15 @@ class WorkerConnection(psycopg.Connection[Any]):
         return since
 
 
+@contextlib.contextmanager
+def assuming() -> Iterator[None]:
+    """A role that may not be assumed, or that is gone, is no connection yet, as a login that is refused."""
+    try:
+        yield
+    except (errors.InsufficientPrivilege, errors.InvalidParameterValue) as error:
+        raise psycopg.OperationalError(str(error)) from error
+
+
 def of_libpq(params: dict[str, Any]) -> dict[str, Any]:
     """Leaves out what is for Django's cursors, and what a backend has added for a pool of its own, such as the
     ``MAX_CONNS`` of django-db-geventpool.
@@ -151,7 +161,8 @@ def connect(
         return connection
     try:
         if role := wrapper.settings_dict["OPTIONS"].get("assume_role"):
-            connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
+            with assuming():
+                connection.execute(sql.SQL("set role {}").format(sql.Identifier(role)))
         connection.execute("set session characteristics as transaction isolation level read committed")
         connection.execute(SETTINGS)
         connection.execute(SERVER_KEEPALIVES)

@@ -11,7 +11,7 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
-from django_pgqueue.consumer.connection import answer_seconds, connect, listen
+from django_pgqueue.consumer.connection import answer_seconds, assuming, connect, listen
 from django_pgqueue.consumer.errors import is_of_no_use
 from django_pgqueue.consumer.statements import Statements
 from django_pgqueue.functions import MISSED_AFTER_MS
@@ -138,7 +138,8 @@ class Session:
         role = connections[self.database].settings_dict["OPTIONS"].get("assume_role") if local else None
         limits = {name: milliseconds for name, milliseconds in self.limits.items() if milliseconds}
         parameters = [local, list(limits), list(limits.values()), role]
-        return connection.execute(BEGIN, parameters).fetchone()
+        with assuming():
+            return connection.execute(BEGIN, parameters).fetchone()
 
     def reopen_if_due(self) -> bool:
         """Returns whether it was closed, and is open again."""

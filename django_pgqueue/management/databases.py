@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
-from django.db import OperationalError, ProgrammingError, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
 from psycopg.errors import InsufficientPrivilege
 
 from django_pgqueue import functions
@@ -35,6 +35,7 @@ def asked(alias: str | None, *, returncode: int = 1) -> list[str]:
 @contextmanager
 def with_its_queue(alias: str) -> Iterator[None]:
     """Ends a command with the remedy if the database lacks what it needs, does not answer, or refuses the login."""
+    reach(alias)
     try:
         with functions.explained(alias):
             yield
@@ -53,6 +54,16 @@ def with_its_queue(alias: str) -> Iterator[None]:
             "manage.py qdoctor what this login lacks."
         )
         raise CommandError(message) from error
+
+
+def reach(alias: str, *, returncode: int = 1) -> None:
+    """Connects.  A role that may not be assumed (``assume_role``) is an error of the connection, too."""
+    try:
+        connections[alias].ensure_connection()
+    except DatabaseError as error:
+        connections[alias].close()
+        message = f"The database {alias!r} cannot be reached: {error}"
+        raise CommandError(message, returncode=returncode) from error
 
 
 def unanswered(alias: str, error: OperationalError, *, advice: str = "Try again.") -> str:

@@ -13,6 +13,7 @@ import pytest
 from django.db import connections
 
 from django_pgqueue.consumer.connection import KEEPALIVES, connect
+from django_pgqueue.consumer.session import Session
 from django_pgqueue.consumer.wakeup import readable
 from tests.support.waiting import SECONDS
 
@@ -50,6 +51,17 @@ def test_a_long_result_is_read_without_a_wait_for_each_part(monkeypatch: pytest.
         monkeypatch.undo()
     assert len(rows) == 1000  # 100 kilobytes, which the sockets hold: a dozen parts
     assert len(waits) < 5
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_role_that_cannot_be_assumed_is_an_error_of_the_connection(
+    pooled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker tries that again, as a login that is refused, and goes on with the jobs that run."""
+    settings = connections["default"].settings_dict
+    monkeypatch.setitem(settings, "OPTIONS", {**settings["OPTIONS"], "assume_role": "nobody_here"})
+    with pytest.raises(psycopg.OperationalError, match='role "nobody_here" does not exist'):
+        Session("default", consumer="one", pooled=pooled).open()
 
 
 def test_a_result_that_arrives_in_parts_is_waited_for() -> None:

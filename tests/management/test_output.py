@@ -85,6 +85,16 @@ def test_a_database_that_cannot_be_reached_is_named(arguments: tuple[str, ...]) 
     assert found.stderr.startswith("CommandError: The database 'default' cannot be reached: connection")
 
 
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("arguments", [*ASKING, ("qworker", "--dry-run"), ("qdoctor",)], ids=" ".join)
+def test_a_role_that_cannot_be_assumed_is_named(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    connection.close()
+    options = {**connection.settings_dict["OPTIONS"], "assume_role": "nobody_here"}
+    monkeypatch.setitem(connection.settings_dict, "OPTIONS", options)
+    with pytest.raises(CommandError, match='cannot be reached: role "nobody_here" does not exist'):
+        call_command(*arguments)
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize("arguments", [*ASKING, ("qworker", "--dry-run"), ("qdoctor",)], ids=" ".join)
 def test_a_query_that_is_cancelled_is_no_traceback(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,6 +87,7 @@ class Command(PrintingCommand):
         self.stdout.write("Enqueue a task: it runs at once. manage.py qstatus shows the queue.")
 
     def _examined(self, database: str) -> list[Finding]:
+        databases.reach(database, returncode=CAN_NOT_ASK)
         try:
             with progress.bar("looking", len(examination.CHECKS)) as advance:
                 return examine(
