@@ -48,6 +48,9 @@ HARMLESS = frozenset(
 OF_TASK = frozenset(item.name for item in fields(PgQueueTask)) - {"func", "backend"}
 """Options that ``@task`` has."""
 
+WRAPPERS: set[Any] = set()
+"""Code of the functions that are put around those of tasks."""
+
 REST = (("args", inspect.Parameter.VAR_POSITIONAL), ("kwargs", inspect.Parameter.VAR_KEYWORD))
 
 INSTEAD = {
@@ -60,6 +63,7 @@ INSTEAD = {
     "retry_kwargs": "Write max_retries=… and default_retry_delay=… beside autoretry_for",
     "run_after": "Write countdown=… or eta=…",
     "takes_context": "Write bind=True",
+    "task_id": "Leave it out: result.id is the id, and unique_key=… of @task enqueues once",
     "update_state": "Write self.context.progress(fraction, text)",
 }
 """What to write for a name that only code for Celery has, or that ``@task`` has and Celery calls otherwise."""
@@ -112,9 +116,9 @@ class CeleryTask(Base):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function here and now, as Celery does."""
-        function: Any = self.func
+        function: Any = inspect.unwrap(self.func, stop=lambda one: getattr(one, "__code__", None) not in WRAPPERS)
         if self.takes_context:
-            return function.__wrapped__(BoundTask(self, None, args, kwargs), *args, **kwargs)
+            return function(BoundTask(self, None, args, kwargs), *args, **kwargs)
         return function(*args, **kwargs)
 
     def delay(self, *args: Any, **kwargs: Any) -> AnyTaskResult:
@@ -266,6 +270,8 @@ def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTa
     if inspect.iscoroutinefunction(function):
         message = f"{function.__qualname__} is async, and Celery has no async tasks. Declare it with @task."
         raise TypeError(message)
+    if options.get("ignore_result"):
+        function = _without_its_result(function)
     options = _that_mean_something(options)
     is_bound, delay = bool(options.pop("bind", False)), _delay(options)
     ours = _translated(function, options)
@@ -277,11 +283,27 @@ def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTa
     def run(context: PgQueueContext, /, *args: Any, **kwargs: Any) -> Any:
         return function(BoundTask(declared, context, list(args), kwargs, delay), *args, **kwargs)
 
-    # So that calls are checked against the function.
-    parameters.HANDS_OVER.add(run.__code__)  # type: ignore[attr-defined]
+    _hands_over(run)
     run.__signature__ = _with_a_context(function)  # type: ignore[attr-defined]
     declared = CeleryTask(func=run, backend=DEFAULT_TASK_BACKEND_ALIAS, **given)
     return declared
+
+
+def _without_its_result(function: Callable[..., Any]) -> Callable[..., None]:
+    """Returns ``function`` without what it returns, which may be anything: Celery does not store it."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> None:
+        function(*args, **kwargs)
+
+    _hands_over(run)
+    return run
+
+
+def _hands_over(wrapper: Any) -> None:
+    """Calls are checked against the function inside."""
+    WRAPPERS.add(wrapper.__code__)
+    parameters.HANDS_OVER.add(wrapper.__code__)
 
 
 def _with_a_context(function: Callable[..., Any]) -> inspect.Signature:

@@ -125,6 +125,22 @@ def test_what_self_and_its_request_do_not_have_is_named(now: Clock) -> None:
         Message.objects.all().delete()
 
 
+@pytest.mark.parametrize("task", [from_celery.returns_what_nobody_wants, from_celery.returns_its_own_request])
+def test_what_a_task_returns_is_not_stored_with_ignore_result(task: Any, now: Clock) -> None:
+    result = task.delay("once")
+    drain()
+    assert (seen, statuses(result)) == (["once"], ["succeeded"])
+    assert task("twice") is not None, "a call returns it, as Celery's does"
+    with pytest.raises(TypeError, match="cannot be called with these arguments"):
+        task.delay()
+
+
+def test_a_value_that_cannot_be_stored_is_no_error_of_the_task_that_is_tried_again(now: Clock) -> None:
+    result = from_celery.returns_an_object.delay("once")
+    drain()
+    assert (seen, statuses(result)) == (["once"], ["failed"])
+
+
 def test_an_option_of_none_is_celery_s_default(now: Clock) -> None:
     declared = shared_task(
         bind=None, queue=None, time_limit=None, rate_limit=None, retry_backoff=None, expires=None, base=None
@@ -168,6 +184,7 @@ def test_an_option_that_cannot_mean_the_same_is_refused(options: dict[str, Any],
         ({"link": note}, r"'link' has no meaning here\. Write next_task\.using\(after=\[result\]\)"),
         ({"link_error": note}, r"'link_error' has no meaning here\. Write a batch"),
         ({"retry": True}, r"'retry' has no meaning here\. Leave it out: no broker"),
+        ({"task_id": "x"}, r"Leave it out: result\.id is the id"),
         ({"run_after": HOUR}, r"Write countdown=… or eta=…"),
         ({"unique_key": "x"}, r"Declare the task with @task: unique_key=…"),
         ({"countdown": 1, "eta": timezone.now()}, "give one of them"),

@@ -38,6 +38,23 @@ def retried_by_itself(error: str) -> None:
     raise OSError(error) if error == "away" else ValueError(error)
 
 
+@shared_task(autoretry_for=(Exception,), default_retry_delay=0)
+def returns_an_object(word: str) -> Any:
+    seen.append(word)
+    return object()
+
+
+@shared_task(autoretry_for=(Exception,), default_retry_delay=0, ignore_result=True)
+def returns_what_nobody_wants(word: str) -> Any:
+    return returns_an_object(word)
+
+
+@shared_task(bind=True, ignore_result=True)
+def returns_its_own_request(self: Any, word: str) -> Any:
+    seen.append(word)
+    return self.request
+
+
 @contextmanager
 def decorated() -> Iterator[None]:
     seen.append("decorated")

@@ -322,6 +322,12 @@ class TestWhichErrors:
         steps = [ERROR, {"raise": "FileNotFoundError"}]
         assert statuses(run(jobs.retry_only_some_os_errors, *steps)) == ["retried", "failed"]
 
+    @pytest.mark.parametrize("job", [jobs.return_an_object, jobs.return_what_is_no_json])
+    def test_a_return_value_that_cannot_be_stored_is_no_reason_to_repeat_the_effects(self, job: Any) -> None:
+        result = job.using(max_attempts=3).enqueue("object")
+        drain()
+        assert statuses(result) == ["failed"]
+
     def test_retry_on_may_take_max_attempts_from_the_backend(self, settings: Settings) -> None:
         backend = settings.TASKS["default"]
         settings.TASKS = {"default": {**backend, "OPTIONS": {"MAX_ATTEMPTS": 3}}}

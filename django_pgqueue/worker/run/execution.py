@@ -81,6 +81,7 @@ class Execution:
         "args",
         "backend",
         "blocks",
+        "cannot_return",
         "clock",
         "connect_first",
         "earlier",
@@ -129,6 +130,8 @@ class Execution:
         self.is_late = False
         """Its time is up."""
         self.is_lost = False
+        self.cannot_return = False
+        """The task has ended with a value that cannot be stored: another attempt would repeat its effects."""
         self.session: Any = None
         """The driver's connection that an atomic task's transaction is in."""
         self.blocks = 0
@@ -428,9 +431,13 @@ class Execution:
     def returned(self, value: Any) -> tuple[Any, str | None]:
         if value is None:
             return None, None
-        normal = _normal(value)
-        limit = self.backend.settings.max_content_bytes
-        return normal, content.dump(normal, max_bytes=limit, what="the task's return value")
+        try:
+            normal = _normal(value)
+            limit = self.backend.settings.max_content_bytes
+            return normal, content.dump(normal, max_bytes=limit, what="the task's return value")
+        except Exception:
+            self.cannot_return = True
+            raise
 
     def state(self, state: Any) -> str | None:
         normal = content.normalize(state, "state")

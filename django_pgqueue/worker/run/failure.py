@@ -102,6 +102,7 @@ def _verdict(execution: Execution) -> Verdict:
         partial(earlier_attempts, execution),
         execution.backend.max_attempts(execution.task),
         is_begun=execution.args is not None,
+        has_ended=execution.cannot_return,
     )
 
 
@@ -139,6 +140,8 @@ class Verdict:
     asked_attempts: int | None = None
     """The max_attempts that a message of the task has by default."""
     is_begun: bool = True
+    has_ended: bool = False
+    """The task has, with a value that cannot be stored."""
 
     def on(self, exception: BaseException, error: Error, state: str | None) -> Outcome:
         has_expired = is_a(exception, TaskExpired) and not self.is_begun
@@ -172,7 +175,7 @@ class Verdict:
         return self.message.max_attempts is not None and self.message.attempt < self.message.max_attempts
 
     def _is_worth_a_retry(self, exception: BaseException) -> bool:
-        if is_a(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
+        if self.has_ended or is_a(exception, (UnknownTask, *getattr(self.task, "no_retry_on", ()))):
             return False
         retry_on = getattr(self.task, "retry_on", None)
         return retry_on is None or is_a(exception, retry_on)

@@ -24,7 +24,7 @@ from django.utils import timezone
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue import control, exceptions, functions, models, tasks
-from django_pgqueue.compat import TaskResultStatus, task_finished
+from django_pgqueue.compat import TaskResultStatus, task_finished, task_started
 from django_pgqueue.conf import Options
 from django_pgqueue.contrib.celery import BoundTask, CeleryTask, shared_task
 from django_pgqueue.testing import drain, inline
@@ -133,7 +133,8 @@ def test_what_one_writes_here_runs(page: str) -> None:
         "get_result": echo.get_result, "id": result.id, "logging": logging, "result": result,
         "self": BoundTask(bound, None, (), {}),
         "send_letter": echo, "send_receipt": echo, "shared_task": shared_task, "task": tasks.task, "tasks": tasks,
-        "TaskResultStatus": TaskResultStatus, "task_finished": task_finished, "slot": headers_of_a_schedule()["slot"],
+        "TaskResultStatus": TaskResultStatus, "task_finished": task_finished, "task_started": task_started,
+        "slot": headers_of_a_schedule()["slot"],
         "eta": inspect.signature(CeleryTask.apply_async).parameters["eta"],
     }  # fmt: skip
     wrong = {}
@@ -313,7 +314,7 @@ def test_the_code_of_celery_runs_with_celery() -> None:
         **{function.__name__: app.task(function) for function in (price, add_up, add_tax)},
         **{name: getattr(celery, name) for name in ("chain", "chord", "group")},
     }
-    exec(theirs("celery"), names)  # noqa: S102 -- our own pages
+    exec(theirs("celery", 1), names)  # noqa: S102 -- our own pages
     assert names["prices"] == [10, 20, 30]
 
 

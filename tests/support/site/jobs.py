@@ -247,6 +247,12 @@ def give_up_the_transaction(name: str) -> None:
     transaction.set_rollback(True)
 
 
+@task
+def return_an_object(name: str) -> object:
+    create_group(name=name)
+    return object()
+
+
 @task(atomic=True)
 def return_what_is_no_json(name: str) -> object:
     create_group(name=name)
