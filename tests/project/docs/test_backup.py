@@ -45,6 +45,10 @@ select pgqueue_message_complete(id, 1, 'before') from pgqueue_message where queu
 insert into pgqueue_attempt (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
 select n, 0, day, day, 1, 0, true, 'succeeded', 'default'
 from generate_series(1001, 1010) n, unnest(array['{DAY} 12:00+00', '2020-02-04 12:00+00']::timestamptz[]) as day;
+select pgqueue_step_partition('{DAY}');
+insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, kind, status, name)
+select 1001, day, day, 1, 'step', 'done', 'charge'
+from unnest(array['{DAY} 12:00+00', '2020-02-04 12:00+00']::timestamptz[]) as day;
 """
 DEQUEUE = "select content from pgqueue_message_dequeue(array['default'], 10, 3600000, %s)"
 
@@ -119,6 +123,7 @@ def programs() -> Path:
 def check(connection: psycopg.Connection[Any]) -> None:
     """The queue goes on from where it was: nothing is lost, the limit holds, and its channel goes on."""
     assert connection.execute("select count(*) from pgqueue_attempt").fetchone() == (21,)
+    assert connection.execute("select count(*) from pgqueue_step").fetchone() == (2,)
     assert connection.execute(DEQUEUE, ["after"]).fetchall() == [], "one runs, and no more may"
     ended = connection.execute(
         "select pgqueue_message_complete(id, 1, 'before') from pgqueue_message where worker = 'before'"
