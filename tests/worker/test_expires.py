@@ -66,7 +66,12 @@ def test_a_message_that_has_begun_does_not_expire_between_its_attempts(now: Cloc
 def test_a_unique_message_expires_when_the_last_call_says(now: Clock, on_conflict: str, is_absolute: bool) -> None:
     def enqueue() -> Any:
         expires = now.at + 10 * MINUTE if is_absolute else 10 * MINUTE
-        options = {"unique_key": "k", "on_conflict": on_conflict, "run_after": 5 * MINUTE, "expires": expires}
+        options: dict[str, Any] = {
+            "unique_key": "k",
+            "on_conflict": on_conflict,
+            "run_after": 5 * MINUTE,
+            "expires": expires,
+        }
         return nothing.using(**options).enqueue(1, 2)
 
     for waits, status in ((5 * MINUTE, "succeeded"), (11 * MINUTE, "cancelled")):
