@@ -26,7 +26,7 @@ from django.db.backends.signals import connection_created
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
+    from types import ModuleType, TracebackType
 
 SIGNALS = frozenset(
     signal.Signals[name] for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
@@ -37,6 +37,8 @@ SIGINT too, at once and without a KeyboardInterrupt: one that is raised during a
 not raise it at all if the thread that forked is not the main one."""
 CAME_BACK = 70
 """The exit code of a process that was on its way back into its worker."""
+POOLS_SECONDS = 1.0
+"""How long pools and executors may take to stop, before their processes are terminated."""
 
 opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
 """The driver's connections of this process: the worker's own, and those of all of Django's threads."""
@@ -142,13 +144,33 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def end_children() -> None:
-    """Ends the daemons of ``multiprocessing``, such as those of a pool.  Python does so at the exit of the interpreter,
-    which a worker process does not reach.
+    """Ends the daemons of ``multiprocessing``, and the processes of pools, managers and executors.
+
+    Python does so at the exit of the interpreter, which a worker process does not reach.
     """
-    processes = sys.modules.get("multiprocessing.process")
-    for child in [] if processes is None else processes.active_children():
-        if child.daemon:
+    multiprocessing, executors = sys.modules.get("multiprocessing.util"), sys.modules.get("concurrent.futures.process")
+    if multiprocessing is None:
+        return
+
+    def stop() -> None:
+        """A pool that has not been stopped starts others in place of its processes that end, and nobody ends these."""
+        multiprocessing._run_finalizers(0)  # noqa: SLF001
+        if executors is not None:
+            executors._python_exit()  # noqa: SLF001
+
+    thread = threading.Thread(target=stop, name="pools of processes", daemon=True)
+    with contextlib.suppress(RuntimeError):  # there is no room for a thread
+        thread.start()
+        thread.join(POOLS_SECONDS)
+    daemons = [child for child in sys.modules["multiprocessing.process"].active_children() if child.daemon]
+    for child in daemons + _processes_of(executors):
+        with contextlib.suppress(ValueError):  # it has ended, and was closed
             child.terminate()
+
+
+def _processes_of(executors: ModuleType | None) -> list[Any]:
+    managers = [] if executors is None else list(executors._threads_wakeups)  # noqa: SLF001
+    return [process for manager in managers for process in list((manager.processes or {}).values())]
 
 
 # Around each fork, in the thread that forks

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -268,3 +268,22 @@ def hold_a_lock_in_a_child(word: str) -> None:
         os._exit(0)
     Diary.of_this_process().write(word, child=pid, server=server)
     time.sleep(MAX_WAIT_SECONDS)
+
+
+executors: list[ProcessPoolExecutor] = []
+
+
+@task
+def keep_an_executor(method: str) -> list[int]:
+    """Leaves its processes to the next jobs of this process, as a module that has one executor does."""
+    if not executors:
+        executors.append(ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)))
+    return list(executors[0].map(own_pid, range(8)))
+
+
+@task
+def wait_for_an_executor(word: str) -> None:
+    """Runs until the worker gives it up, and so does its process."""
+    executor = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    Diary.of_this_process().write(word, children=[executor.submit(os.getpid).result()])
+    executor.submit(time.sleep, MAX_WAIT_SECONDS).result()

@@ -27,8 +27,10 @@ from tests.worker.forking import (
     fork_on,
     hold_a_lock_in_a_child,
     interrupt_a_program,
+    keep_an_executor,
     leave_a_pool,
     use_a_pool,
+    wait_for_an_executor,
     with_a_connection,
     write_in_steps,
 )
@@ -133,11 +135,22 @@ def test_a_process_that_outlives_its_worker_keeps_no_lock_of_it(start: Start, se
             os.kill(entry["child"], signal.SIGKILL)
 
 
-def test_a_worker_that_exits_ends_the_pools_of_its_tasks(start: Start, diary: Diary) -> None:
+@pytest.mark.parametrize("leave", [leave_a_pool, wait_for_an_executor])
+def test_a_worker_that_gives_a_job_up_ends_its_processes(start: Start, diary: Diary, leave: AnyTask) -> None:
     """As the interpreter does at the end of a program."""
     worker = start("--threads", "1", "--grace-seconds", "0.1")
-    leave_a_pool.enqueue("x")
-    [entry] = wait_until(lambda: diary.entries("x"), "the pool is there")
+    leave.enqueue("x")
+    [entry] = wait_until(lambda: diary.entries("x"), "the processes are there")
     assert set(entry["children"]) <= set(worker.children)
     assert worker.stop() == 1
-    wait_until(lambda: not worker.alive, "the processes of the pool are gone")
+    wait_until(lambda: not worker.alive, "they are gone")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_worker_that_exits_ends_the_executors_of_its_tasks(start: Start, method: str) -> None:
+    """Nobody else would: its processes wait for work that no process can give them any more."""
+    worker = start("--threads", "1")
+    children = set(ended(keep_an_executor.enqueue(method)).return_value)
+    assert children <= set(worker.children)
+    assert worker.stop() == 0
+    wait_until(lambda: not worker.alive, "the processes of the executor are gone")

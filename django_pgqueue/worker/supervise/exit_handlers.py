@@ -24,6 +24,9 @@ def leave_to_the_supervisor() -> None:
         finalizer.atexit = False
     if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
         atexit.unregister(multiprocessing._exit_function)  # noqa: SLF001
+        sys.modules["multiprocessing.process"]._children.clear()  # noqa: SLF001
+    if (executors := sys.modules.get("concurrent.futures.process")) is not None:
+        executors._threads_wakeups.clear()  # noqa: SLF001
 
 
 def run() -> None:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 pytest.importorskip("opentelemetry.sdk", reason="opentelemetry-sdk is not installed")
 
 SETTINGS = """
-import atexit, os, tempfile, time
+import atexit, multiprocessing, os, tempfile, time
+from concurrent.futures import ProcessPoolExecutor
 
 from opentelemetry import metrics, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -59,6 +60,12 @@ def fail():
     raise ValueError("an exit handler has an error of its own")
 
 
+forking = multiprocessing.get_context("fork")
+executor = ProcessPoolExecutor(1, mp_context=forking)
+daemon = forking.Process(target=time.sleep, args=(600,), daemon=True)
+daemon.start()
+with open(os.path.join(FOLDER, "of the supervisor"), "w") as file:
+    file.write(f"{executor.submit(os.getpid).result()} {daemon.pid}")
 atexit.register(tell, "handler")
 atexit.register(fail)
 KEPT = tempfile.TemporaryDirectory(dir=FOLDER, prefix="kept-")
@@ -87,7 +94,7 @@ task_finished.connect(count_the_end)
 
 
 def told(folder: Path) -> list[str]:
-    return sorted({path.name.rpartition("-")[0] for path in folder.iterdir() if path.is_file()})
+    return sorted({path.name.rpartition("-")[0] for path in folder.glob("*-*") if path.is_file()})
 
 
 def is_there(pid: int) -> bool:
@@ -114,8 +121,10 @@ def test_a_worker_process_calls_the_exit_handlers_of_the_project(
     wait_until(lambda: told(folder) == everything, "the process that is replaced has called them")
     pid = int(next(folder.glob("handler-*")).name.partition("-")[2])
     wait_until(lambda: not is_there(pid), "it has ended")
+    children = [int(number) for number in (folder / "of the supervisor").read_text().split()]
+    assert [is_there(child) for child in children] == [True, True], "the executor and the daemon of its supervisor"
     assert [path for path in folder.iterdir() if path.is_dir()], "its supervisor has a temporary folder"
-    for path in folder.iterdir():
+    for path in folder.glob("*-*"):
         if path.is_file():
             path.unlink()
     assert worker.stop() == 0, worker.output
