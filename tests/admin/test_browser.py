@@ -478,7 +478,7 @@ def test_an_open_worker_and_an_open_schedule_show_what_happened(page: browser.Pa
     by_hand("nightly", cron="0 9 * * mon")
     page.open(url_of("nightly"))
     quick(page)
-    page.shows("no run yet")
+    page.shows("late")
     page.find("#id_queue").send_keys("-of-tonight")
     control.pause_schedule("nightly")
     page.shows("paused")

@@ -107,7 +107,7 @@ def test_the_list_shows_each_task_and_its_times(root: Visitor, code: Callable[[A
     assert rows["nightly"]["runs"] == "At 02:30 on Monday through Friday (Europe/Berlin) 30 2 * * mon-fri"
     assert (rows["nightly"]["declared"], rows["nightly"]["queue"]) == ("by hand", "mail")
     assert (rows["resting"]["state"], rows["resting"]["next run"]) == ("paused 1 h ago", "-")
-    assert rows["late"]["state"] == "late no run yet"
+    assert rows["late"]["state"] == "late"
     assert rows["gone"]["state"] == "no longer in the code"
     assert rows["wrong"]["runs"] == "invalid"
 

@@ -126,7 +126,7 @@ class ScheduleColumns:
         if schedule.declared and schedule.name not in self.declared:
             return display.label(gettext("no longer in the code"), "amber")
         if to_epoch_ms(schedule.next_at) < to_epoch_ms(self.now - ON_TIME):
-            return format_html("{}{}", display.label(gettext("late"), "red"), display.line(gettext("no run yet")))
+            return display.label(gettext("late"), "red")
         return display.label(pgettext("schedule", "active"), "green")
 
     @admin.display(description=gettext_lazy("next run"))
