@@ -5028,7 +5028,7 @@ as $$
     -- The row of the message is locked for key share until the end of the transaction: a heartbeat passes, and whatever
     -- ends the attempt does not.  So a step is recorded by the holder of its message, or not at all.
     -- recorded_at is no earlier than the message was created: who reads the records looks from that day on, and the clock
-    -- may have been ahead then.
+    -- may have been ahead then.  The time of the day keeps records of one name apart.
     -- Locks one row of pgqueue_message; writes pgqueue_step.
     with held as (
         select m.id, m.created_at from pgqueue_message m
@@ -5038,7 +5038,7 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, greatest(c.now, h.created_at), p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+        select h.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
                case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id
@@ -5113,7 +5113,7 @@ begin
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, greatest(c.now, h.created_at), a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+        select a.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
         from asked a join unnest(v_ids, v_attempts, v_workers, v_created) as h (id, attempt, worker, created_at)
                  on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
@@ -5281,15 +5281,16 @@ begin
             begin
                 execute format(
                     'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
-                     select s.message_id, k.recorded_at, s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     select s.message_id, date_trunc(''day'', k.at) + (s.recorded_at - date_trunc(''day'', s.recorded_at)), s.started_at,
+                            s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
                      from %I s
                      join (
                         select d.message_id, coalesce(
                             (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
                             (select a.finished_at from pgqueue_attempt a
-                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as recorded_at
+                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as at
                         from (select distinct r.message_id from %I r) as d
-                     ) as k on k.message_id = s.message_id and k.recorded_at is not null', v_partition, v_partition) using v_since;
+                     ) as k on k.message_id = s.message_id and k.at is not null', v_partition, v_partition) using v_since;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call
@@ -5471,7 +5472,7 @@ begin
     if p_name is not null then
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
-        select p_id, greatest(v_clock, v_message.created_at), v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+        select p_id, case when v_clock < v_message.created_at then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
                case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s

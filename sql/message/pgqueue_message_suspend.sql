@@ -107,7 +107,7 @@ begin
     if p_name is not null then
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
-        select p_id, greatest(v_clock, v_message.created_at), v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+        select p_id, case when v_clock < v_message.created_at then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
                case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s

@@ -80,15 +80,16 @@ begin
             begin
                 execute format(
                     'insert into pgqueue_step (message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
-                     select s.message_id, k.recorded_at, s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     select s.message_id, date_trunc(''day'', k.at) + (s.recorded_at - date_trunc(''day'', s.recorded_at)), s.started_at,
+                            s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
                      from %I s
                      join (
                         select d.message_id, coalesce(
                             (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
                             (select a.finished_at from pgqueue_attempt a
-                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as recorded_at
+                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as at
                         from (select distinct r.message_id from %I r) as d
-                     ) as k on k.message_id = s.message_id and k.recorded_at is not null', v_partition, v_partition) using v_since;
+                     ) as k on k.message_id = s.message_id and k.at is not null', v_partition, v_partition) using v_since;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call

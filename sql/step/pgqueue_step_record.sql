@@ -20,7 +20,7 @@ as $$
     -- The row of the message is locked for key share until the end of the transaction: a heartbeat passes, and whatever
     -- ends the attempt does not.  So a step is recorded by the holder of its message, or not at all.
     -- recorded_at is no earlier than the message was created: who reads the records looks from that day on, and the clock
-    -- may have been ahead then.
+    -- may have been ahead then.  The time of the day keeps records of one name apart.
     -- Locks one row of pgqueue_message; writes pgqueue_step.
     with held as (
         select m.id, m.created_at from pgqueue_message m
@@ -30,7 +30,7 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, greatest(c.now, h.created_at), p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+        select h.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
                case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id

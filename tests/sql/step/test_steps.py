@@ -112,14 +112,17 @@ def test_the_records_of_a_message_that_was_enqueued_while_the_clock_was_ahead_ar
     session.set_clock(NOON)
     session.ids("pgqueue_message_reschedule", ids=[message_id])
     held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="one", status="began")
+    session.set_clock(NOON + 1)
     session.value("pgqueue_step_record", **token(held), name="one", result=1)
+    assert session.one("select count(distinct recorded_at) from pgqueue_step") == 2
     session.column(
         RECORD_MANY,
         [[held.id], [1], [held.worker], ["two"], ["2"], ["step"], ["done"], [None]],
     )
     session.value("pgqueue_message_suspend", **token(held), name="nap", until=NOON)
     rows = session.rows("select * from pgqueue_step_load(%s, %s)", (held.id, held.created_at))
-    assert sorted(row.p_name for row in rows) == ["nap", "one", "two"]
+    assert sorted(row.p_name for row in rows) == ["nap", "one", "one", "two"]
     assert session.one("select pgqueue_step_result(%s, %s, 'one')", (held.id, held.created_at)) == 1
 
 
@@ -235,6 +238,8 @@ def test_retention_keeps_the_steps_of_a_message_as_long_as_its_end(in_2023: Sess
     session = in_2023
     session.create(task="t")
     held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="charge", status="began")
+    session.set_clock(NOON + 1)
     session.value("pgqueue_step_record", **token(held), name="charge")
     child = session.create(task="child", dequeue_at=NOON + 90 * DAY_MS)
     assert session.value("pgqueue_child_add", **token(held), child_id=child)
@@ -250,6 +255,8 @@ def test_retention_keeps_the_steps_of_a_message_as_long_as_its_end(in_2023: Sess
     while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3):
         pass
     days = session.column("select distinct tableoid::regclass::text from pgqueue_step where message_id = %s", [held.id])
+    apart = "select count(distinct recorded_at) from pgqueue_step where message_id = %s and name = 'charge'"
+    assert session.one(apart, [held.id]) == 2
     assert days == ["pgqueue_step_20231118"], "the day of its end"
     assert session.one("select count(*) from pgqueue_approval") == 1
     new = session.value("pgqueue_step_enqueue", message_id=held.id, step="ask")
