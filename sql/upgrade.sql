@@ -3437,6 +3437,7 @@ begin
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;
     end if;
+    perform pgqueue_child_keep(p_day);  -- without the lock, because it may look at many waiting messages
     lock table pgqueue_attempt in access exclusive mode;
     if exists (
         select from pgqueue_attempt a
@@ -3444,7 +3445,6 @@ begin
     ) then
         return false;
     end if;
-    perform pgqueue_child_keep(p_day);
     execute format('drop table %s', v_partition);
     return true;
 end
@@ -4946,15 +4946,14 @@ begin
       and a.finished_at >= v_from and a.finished_at < v_to;
     get diagnostics v_kept = row_count;
     for v_waiting in
-        select w.id, f.message_id as failed_id
+        select w.id, min(i.id) as failed_id
         from pgqueue_message w
-        cross join lateral (
-            select a.message_id from pgqueue_attempt a
-            where a.message_id = any (w.after_ids) and a.final and a.status <> 'succeeded'
-              and a.finished_at >= v_from and a.finished_at < v_to
-            limit 1
-        ) as f
+        cross join unnest(w.after_ids) as i (id)
         where (w.awaited_id is not null or w.check_at is not null) and w.after_policy = 'succeeded'
+          and i.id in (
+            select a.message_id from pgqueue_attempt a
+            where a.final and a.status <> 'succeeded' and a.finished_at >= v_from and a.finished_at < v_to)
+        group by w.id
         order by w.id
     loop
         delete from pgqueue_message m

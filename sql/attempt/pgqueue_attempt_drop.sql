@@ -21,6 +21,7 @@ begin
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;
     end if;
+    perform pgqueue_child_keep(p_day);  -- without the lock, because it may look at many waiting messages
     lock table pgqueue_attempt in access exclusive mode;
     if exists (
         select from pgqueue_attempt a
@@ -28,7 +29,6 @@ begin
     ) then
         return false;
     end if;
-    perform pgqueue_child_keep(p_day);
     execute format('drop table %s', v_partition);
     return true;
 end

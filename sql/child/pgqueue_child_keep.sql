@@ -24,15 +24,14 @@ begin
       and a.finished_at >= v_from and a.finished_at < v_to;
     get diagnostics v_kept = row_count;
     for v_waiting in
-        select w.id, f.message_id as failed_id
+        select w.id, min(i.id) as failed_id
         from pgqueue_message w
-        cross join lateral (
-            select a.message_id from pgqueue_attempt a
-            where a.message_id = any (w.after_ids) and a.final and a.status <> 'succeeded'
-              and a.finished_at >= v_from and a.finished_at < v_to
-            limit 1
-        ) as f
+        cross join unnest(w.after_ids) as i (id)
         where (w.awaited_id is not null or w.check_at is not null) and w.after_policy = 'succeeded'
+          and i.id in (
+            select a.message_id from pgqueue_attempt a
+            where a.final and a.status <> 'succeeded' and a.finished_at >= v_from and a.finished_at < v_to)
+        group by w.id
         order by w.id
     loop
         delete from pgqueue_message m
