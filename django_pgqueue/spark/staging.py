@@ -103,7 +103,7 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
                 else:
                     row = connection.execute(REPLAY, [*values, replay]).fetchone()
                 connection.execute("select pgqueue_staged_discard()")
-                found = row and row[0]
+                found = None if row is None else row[0]
                 # What the ledger has at a retry is what the try before has committed.
                 return rows if found is None and is_retry else found
         except (psycopg.OperationalError, DatabaseUnavailable) as error:

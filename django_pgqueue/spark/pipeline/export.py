@@ -153,6 +153,7 @@ class Run:
 
         A server that goes back in time takes its record of the lake back with it, and reaches the position of the lake
         again, with other attempts.  A run that was killed behind its commit leaves such a record too, and no others.
+        A lake that was forgotten has the record 0.
         """
         end, recorded = self.origin.next_position(version), self.origin.recorded(version.lake_id)
         if recorded is None or recorded[0] >= version.position:
@@ -162,7 +163,9 @@ class Run:
         if self.compared is not None and (self.compared == position or self.is_replica):
             return end
         self.progress.step("comparing the lake with the database")
-        found = overlap(self.lake, version, self.options, since=day and day - dt.timedelta(days=1), position=position)
+        last = day or max((file.date for file in version.files()), default=None)
+        since = last and last - dt.timedelta(days=1)
+        found = overlap(self.lake, version, self.options, since=since, position=position)
         is_short = found.first_new is not None and found.first_new < version.position
         if found.different or found.lost or is_short:
             message = (

@@ -46,7 +46,11 @@ BEHIND = (
     "pid from pg_locks where locktype = 'transactionid' and transactionid = '{number}'. If that finds nothing, the "
     "replica is behind."
 )
-RECORDED = "select position, (exported_at at time zone 'UTC')::date from pgqueue_lake where id = %s"
+RECORDED = """
+    select coalesce(l.position, 0), (l.exported_at at time zone 'UTC')::date
+    from pg_class c left join pgqueue_lake l on l.id = %s
+    where c.oid = 'pgqueue_lake'::regclass and (l.id is not null or has_table_privilege(c.oid, 'insert'))
+"""
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 
@@ -103,7 +107,9 @@ class Origin:
         return horizon
 
     def recorded(self, lake_id: str) -> tuple[int, dt.date | None] | None:
-        """Returns the position that the server has recorded of a lake, and the day (UTC) of that; None: it has none."""
+        """Returns the position that the server has recorded of a lake, 0 if it has none, and the day (UTC) of the last
+        export; None: this login may not record it.
+        """
         try:
             return self.connection.execute(RECORDED, [lake_id]).fetchone()
         except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):

@@ -235,13 +235,17 @@ def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_we
     session.rows(back)
     ended(session)
     assert export(spark, lake, options={**options, "mask": ""}).rows == 1
-    session.rows(back)
     last = session.one("select max(id) from pgqueue_attempt")
-    for change in ("update pgqueue_attempt set message_id = 0", "update pgqueue_attempt set id = id + 9"):
-        session.rows(f"{change} where id = {last}")
-        for use, error in ((export, HistoryReplaced), (adopt, LakeError)):
-            with pytest.raises(error, match=rf"id >= {last}', then qpipeline export --adopt"):
-                use(spark, lake, options=options)
+    for record in (back, "delete from pgqueue_lake"):
+        session.rows(record)
+        assert export(spark, lake, options=options).rows == 0
+        session.rows(record)
+        for column in ("message_id", "id"):
+            session.rows(f"update pgqueue_attempt set {column} = {column} + 9 where id = {last}")
+            for use, error in ((export, HistoryReplaced), (adopt, LakeError)):
+                with pytest.raises(error, match=rf"id >= {last}', then qpipeline export --adopt"):
+                    use(spark, lake, options=options)
+            session.rows(f"update pgqueue_attempt set {column} = {column} - 9 where id in ({last}, {last + 9})")
 
 
 def test_the_queue_in_another_schema_of_the_database_is_another_one(
