@@ -43,24 +43,28 @@ def everything() -> "dict[str, bool]":
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
     """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  These
-    take long, so they are divided by the names of the files.  The longest come first.
+    take long, so they are divided by the names of the files.  Those that take longest come first: at the end none of
+    them is still there alone.
     """
     lint = "lint", newest, ["tests/ci.py", LINT]
     if oldest == newest:
         return [lint, ("tests", oldest, ["tests"])]
     quick, slow, once = "not once and not slow", "slow and not once", "once and not spark"
-    found = []
-    for part, others in (("a to i", "[j-z]"), ("j to z", "[a-i]")):
-        title = "Spark, {}, on Python {}.{}".format(part, *oldest)
-        found.append((title, oldest, ["tests", left_out(others), "-m", "spark"]))
+    sql, waiting, spark = [], [], []
     for part, others in (("a to e", "[f-z]"), ("f to l", "[a-em-z]"), ("m to p", "[a-lq-z]"), ("q to z", "[a-p]")):
         title = "SQL, proofs and project, {}, on Python {}.{}".format(part, *oldest)
-        found.append((title, oldest, ["tests", left_out(others), "-m", once]))
-    for part, others in (("a to n", "[o-z]"), ("o to z", "[a-n]")):
+        sql.append((title, oldest, ["tests", left_out(others), "-m", once]))
+    for part, others in (("a to l", "[m-z]"), ("m to r", "[a-ls-z]"), ("s to z", "[a-r]")):
         title = "slow tests, {}, on Python {}.{}".format(part, *newest)
-        found.append((title, newest, ["tests", "--no-spark", left_out(others), "-m", slow]))
+        waiting.append((title, newest, ["tests", "--no-spark", left_out(others), "-m", slow]))
+    for part, others in (("a to i", "[j-z]"), ("j to z", "[a-i]")):
+        title = "Spark, {}, on Python {}.{}".format(part, *oldest)
+        spark.append((title, oldest, ["tests", left_out(others), "-m", "spark"]))
     return [
-        *found,
+        sql[0],  # first, because its Python is ready while the other one is still prepared
+        *waiting,
+        *sql[1:],
+        *spark,
         ("tests on Python {}.{}".format(*oldest), oldest, ["tests", "-m", quick]),
         ("tests on Python {}.{}".format(*newest), newest, ["tests", "--no-spark", "-m", quick]),
         lint,
