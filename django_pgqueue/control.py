@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAX_LIMIT = 1_000_000_000
 MAX_SLOTS = 1_000
 ORDERS = ("pause", "resume", "stop", "slots")
+MAX_ROUNDS = 100
+"""Between two statements a worker may claim a message or put it back: one that is deferred quickly does both."""
 
 
 def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) -> str | None:
@@ -43,11 +45,13 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     if message_id is None:
         return None
     with connected(database, result) as connection:
-        for _ in range(2):  # between the two statements a worker may claim the message or put it back
+        for _ in range(MAX_ROUNDS):
             if functions.message_cancel(connection, [message_id]):
                 return "cancelled"
             if functions.message_request_cancel(connection, [message_id]):
                 return "requested"
+            if not functions.messages_left(connection, [message_id]):
+                break
     return None
 
 

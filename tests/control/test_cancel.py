@@ -64,6 +64,27 @@ class TestWaiting:
         with pytest.raises(ValueError, match="Task failed"):
             _ = result.return_value
 
+    def test_a_job_that_is_claimed_and_put_back_meanwhile_is_cancelled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        result = jobs.follow.enqueue()
+        rounds = iter(range(3))
+
+        def claimed_first(connection: Any, ids: list[int]) -> set[int]:
+            if next(rounds, None) is not None:
+                with connection.cursor() as cursor:
+                    cursor.execute("select from pgqueue_message_dequeue(p_tasks => true, p_worker => 'w')")
+            return message_cancel(connection, ids)
+
+        def put_back_first(connection: Any, ids: list[int]) -> set[int]:
+            with connection.cursor() as cursor:
+                cursor.execute("select pgqueue_message_defer(id, attempt, 'w') from pgqueue_message")
+            return message_request_cancel(connection, ids)
+
+        message_cancel, message_request_cancel = functions.message_cancel, functions.message_request_cancel
+        monkeypatch.setattr(functions, "message_cancel", claimed_first)
+        monkeypatch.setattr(functions, "message_request_cancel", put_back_first)
+        assert cancel(result) == "cancelled"
+        assert statuses(result) == ["deferred", "deferred", "deferred", "cancelled"]
+
     @pytest.mark.parametrize("of", [lambda r: r, lambda r: r.id, lambda r: int(r.id)], ids=["result", "id", "number"])
     def test_cancel_takes_a_result_or_its_id(self, of: Any) -> None:
         assert cancel(of(jobs.follow.enqueue())) == "cancelled"
