@@ -106,6 +106,19 @@ def zeros(hours: int) -> list[str]:
     return [f"Mar 1 {12 + number}:00: 0 enqueued" for number in range(hours)]
 
 
+def test_of_an_hour_that_a_clock_shows_twice_each_has_its_bar(root: Visitor, settings: Any) -> None:
+    settings.TIME_ZONE = "Europe/Berlin"
+    first = dt.datetime(2026, 10, 25, tzinfo=dt.UTC)
+    for number in range(2):
+        moment = first + number * dt.timedelta(hours=1)
+        hour((moment - NOON) / dt.timedelta(hours=1), succeeded=5 + number)
+        ReportQueue.objects.create(hour=moment, queue="mail", depth=1, depth_max=1, running=1.5, running_max=2, slots=2)
+    shown = charts(root.open(INSIGHTS))
+    bars = [title for title in titles(shown["Throughput"]) if "succeeded" in title]
+    assert bars == ["Oct 25 02:00: 5 succeeded", "Oct 25 02:00: 6 succeeded"]
+    assert [title for title in titles(shown["Running"]) if "average" in title] == ["Oct 25 02:00: 1.5 on average"] * 2
+
+
 def test_a_longer_time_is_shown_by_the_day(root: Visitor) -> None:
     for hours in (0, 1, 5 * 24):
         hour(hours, succeeded=5)

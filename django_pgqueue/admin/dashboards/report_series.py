@@ -12,7 +12,7 @@ from django.db.models import F, Sum
 
 from django_pgqueue.models.tables import ReportError, ReportHour, ReportQueue, Rollup
 from django_pgqueue.values import histogram
-from django_pgqueue.values.times import aware, local
+from django_pgqueue.values.times import aware, in_utc, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -100,7 +100,7 @@ def whole(reported: list[dict[str, Any]], rolled: list[dict[str, Any]]) -> list[
 def by_hour(rows: list[dict[str, Any]]) -> dict[dt.datetime, list[dict[str, Any]]]:
     found: dict[dt.datetime, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        found[row["hour"]].append(row)
+        found[in_utc(row["hour"])].append(row)
     return found
 
 
@@ -136,11 +136,14 @@ class Figures:
 
     def step_of(self, moment: dt.datetime) -> dt.datetime:
         shown = local(aware(moment))
-        return shown.replace(hour=0, minute=0, second=0) if self.daily else shown
+        if self.daily:
+            return shown.replace(hour=0, minute=0, second=0)
+        # In one time zone, both hours that a clock shows twice would be the same.
+        return shown.replace(tzinfo=dt.timezone(shown.utcoffset() or dt.timedelta()))
 
     def _next(self, step: dt.datetime) -> dt.datetime:
         if not self.daily:
-            return local(step.astimezone(dt.UTC) + HOUR)
+            return self.step_of(step + HOUR)
         # A day with a clock change has 23 or 25 hours.
         return self.step_of(step.replace(hour=12) + dt.timedelta(days=1))
 
@@ -180,7 +183,7 @@ class Figures:
         for row in self._within(ReportQueue.objects.values("hour", "depth", "depth_max", "running", "slots")):
             for name in ("depth", "depth_max", "running", "slots"):
                 if 0 <= row[name] < histogram.MAX_TIMES:  # another program may have written NaN, or Infinity
-                    hours[row["hour"]][name] += row[name]
+                    hours[in_utc(row["hour"])][name] += row[name]
         counted: dict[dt.datetime, int] = defaultdict(int)
         for hour, levels in sorted(hours.items()):
             step = self.step_of(hour)
