@@ -44,6 +44,17 @@ def test_an_empty_queue_has_no_backlog(session: Session) -> None:
     assert both(session) == (0, None, 0)
 
 
+def test_an_end_that_came_while_the_clock_was_ahead_is_to_be_looked_at(session: Session) -> None:
+    """Where no worker runs, this one starts one."""
+    other = session.create(task="t", dequeue_at=NOON + 3_600_000)
+    session.value("pgqueue_message_create_after", after_ids=[other], content="tea", task="t")
+    session.call("pgqueue_message_settle")
+    session.set_clock(NOON + 86_400_000)
+    session.ids("pgqueue_message_cancel", ids=[other])
+    session.set_clock(NOON)
+    assert both(session) == (1, 0, 0)
+
+
 def test_it_counts_ready_messages_and_returns_the_wait_of_the_first(session: Session) -> None:
     for priority, queue, age in ((5, "default", 10), (0, "mail", 3000), (0, "mail", 20), (-5, "default", 30)):
         session.set_clock(NOON - age)
