@@ -7,6 +7,7 @@ language plpgsql
 set search_path from current
 set timezone = 'UTC'
 set lock_timeout = '50ms'
+set plan_cache_mode = 'force_custom_plan'
 as $$
 -- Maintains the tables of durable tasks.  Returns how many partitions of pgqueue_step it has made or dropped, and how
 -- many rows of other tables it has deleted: call it again as long as it does anything.
@@ -28,6 +29,7 @@ declare
     v_partition text;
     v_awaited text[] := '{}';
     v_since timestamptz;  -- what has ended since is kept
+    v_until timestamptz;  -- the look at the history locks no later day: the server may have no room for each of them
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -68,6 +70,7 @@ begin
     end;
     if p_days_kept is not null then
         v_since := v_today - p_days_kept;
+        v_until := v_since + interval '400 days';
         for v_partition in
             select c.relname
             from pg_inherits i
@@ -87,9 +90,9 @@ begin
                         select d.message_id, coalesce(
                             (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
                             (select a.finished_at from pgqueue_attempt a
-                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 limit 1)) as at
+                             where a.message_id = d.message_id and a.final and a.finished_at >= $1 and a.finished_at < $2 limit 1)) as at
                         from (select distinct r.message_id from %I r) as d
-                     ) as k on k.message_id = s.message_id and k.at is not null', v_partition, v_partition) using v_since;
+                     ) as k on k.message_id = s.message_id and k.at is not null', v_partition, v_partition) using v_since, v_until;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call
@@ -128,7 +131,7 @@ begin
             select o.ctid from pgqueue_approval o
             where o.asked_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.message_id)
-              and (select true from pgqueue_attempt t where t.message_id = o.message_id and t.final and t.finished_at >= v_since limit 1) is null
+              and (select true from pgqueue_attempt t where t.message_id = o.message_id and t.final and t.finished_at >= v_since and t.finished_at < v_until limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;
@@ -138,7 +141,7 @@ begin
             select o.ctid from pgqueue_child o
             where o.created_at < v_since
               and not exists (select from pgqueue_message m where m.id = o.parent_id)
-              and (select true from pgqueue_attempt t where t.message_id = o.parent_id and t.final and t.finished_at >= v_since limit 1) is null
+              and (select true from pgqueue_attempt t where t.message_id = o.parent_id and t.final and t.finished_at >= v_since and t.finished_at < v_until limit 1) is null
             limit 10000 for update skip locked));
         get diagnostics v_rows = row_count;
         v_changed := v_changed + v_rows;

@@ -290,6 +290,33 @@ def test_retention_deletes_old_events_and_the_rest_of_ended_messages(in_2023: Se
     assert session.rows("select from pgqueue_budget") == session.rows("select from pgqueue_child") == []
 
 
+def test_retention_locks_no_more_days_of_a_long_history_than_there_is_room_for(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    session.create(task="t")
+    session.value("pgqueue_step_record", **token(session.take(tasks=True)), name="one")
+    session.value("pgqueue_step_maintain", days_ahead=0)
+    for day in ("2024-01-20", "2025-02-20"):
+        session.value("pgqueue_attempt_partition", day=day)
+    session.commit()
+    try:
+        session.set_clock(NOON + 500 * DAY_MS)
+        session.rows("insert into pgqueue_child (message_id, parent_id, created_at) values (-1, -2, '2023-11-14')")
+        while session.value("pgqueue_step_maintain", days_ahead=0, days_kept=450):
+            pass
+        locked = session.column("""
+            select relation::regclass::text from pg_locks
+            where pid = pg_backend_pid() and relation::regclass::text ~ '^pgqueue_attempt_[0-9]{8}$'
+        """)
+        assert "pgqueue_attempt_20240120" in locked
+        assert "pgqueue_attempt_20250220" not in locked
+    finally:
+        session.rollback()
+        session.rows("drop table pgqueue_attempt_20240120, pgqueue_attempt_20250220, pgqueue_step_20231114")
+        session.rows("delete from pgqueue_message")
+        session.commit()
+
+
 def test_retention_keeps_the_results_for_a_callback_as_long_as_its_end(in_2023: Session) -> None:
     session = in_2023
     other = session.create(task="t")
