@@ -94,6 +94,27 @@ def test_jobs_behind_one_that_got_no_connection_wait_for_one(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.write, jobs.write_async, jobs.write_atomically], ids=["sync", "async", "atomic"])
+def test_a_role_that_cannot_be_assumed_is_no_connection(
+    consume: Consume, effects: Effects, task: AnyTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Django would go on without the role, in each job that follows, and when the role is there again."""
+    monkeypatch.setattr(connect_first, "PAUSES", (0.05, 0.05, None))
+    options = connections.settings["default"]["OPTIONS"]
+    consume(threads=1)
+    with monkeypatch.context() as refused:
+        refused.setitem(connections.settings["default"], "OPTIONS", {**options, "assume_role": "nobody_here"})
+        results = [task.enqueue(f"{number}") for number in range(10)]
+        wait_until(lambda: {"failed", "deferred"} & {one for each in results for one in statuses(each)}, "one began")
+        wait_until(lambda: sum("deferred" in statuses(each) for each in results) > 1, "the next ones were put back")
+    for result in results:
+        ended(result)
+    failed = [each for each in results if "failed" in statuses(each)]
+    assert len(failed) <= (0 if task is jobs.write_atomically else 1)
+    assert len(effects()) == len(results) - len(failed)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_an_async_job_reads_its_earlier_attempts_when_it_has_its_connection(
     consume: Consume, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from django_pgqueue.backend import results
 from django_pgqueue.backend.signals import is_ctrl_c
 from django_pgqueue.consumer.errors import MAX_RESTARTS, RESTART_SECONDS, first_line, is_conflict
 from django_pgqueue.exceptions import AttemptLost, TaskCancelled
-from django_pgqueue.worker.run.connect_first import connected
+from django_pgqueue.worker.run.connect_first import connected, established
 from django_pgqueue.worker.run.isolation import sees_one_snapshot
 from django_pgqueue.worker.run.outcome import Committed, Outcome
 
@@ -50,7 +50,7 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
     connection = connections[database]
     is_completed = is_done = False
     try:
-        execution.message.kept = connected(execution, lambda: sees_one_snapshot(connection))
+        execution.message.kept = connected(execution, lambda: sees_one_snapshot(established(connection)))
         with transaction.atomic(using=database):
             execution.session = connection.connection
             if execution.message.kept:

@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from django.db import InterfaceError, OperationalError, connections
+from django.db import DataError, InterfaceError, OperationalError, ProgrammingError, connections
 
 from django_pgqueue.consumer.errors import causes, first_line
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import retry
 from django_pgqueue.tasks.context import Deferral
-from django_pgqueue.worker.run.connections import answers
+from django_pgqueue.worker.run.connections import answers, is_unfinished
 from django_pgqueue.worker.run.shared_thread import shared_thread
 
 if TYPE_CHECKING:
@@ -68,11 +68,15 @@ class ConnectFirst:
 
     def learn(self, execution: Execution, exception: BaseException) -> None:
         """Called where the task ran, with the reason of its failure."""
-        if is_of_a_connection(exception) and not _is_connected(execution.backend.settings.database):
+        connection = connections[execution.backend.settings.database]
+        if is_unfinished(connection) and not connection.in_atomic_block:
+            connection.close()
+            self.turn_on()
+        elif is_of_a_connection(exception) and not _is_connected(connection):
             self.turn_on()
 
     async def alearn(self, execution: Execution, exception: BaseException) -> None:
-        if is_of_a_connection(exception):
+        if any(issubclass(type(cause), psycopg.Error) for cause in causes(exception)):
             asked = shared_thread().submit(self.learn, execution, exception)
             with contextlib.suppress(asyncio.CancelledError):  # the job has ended already
                 await asyncio.wait([asyncio.wrap_future(asked)], timeout=MAX_BEHIND_SECONDS)
@@ -105,8 +109,8 @@ def is_of_a_connection(exception: BaseException) -> bool:
     )
 
 
-def _is_connected(database: str) -> bool:
-    session: Any = connections[database].connection
+def _is_connected(connection: Any) -> bool:
+    session: Any = connection.connection
     return session is not None and not session.closed
 
 
@@ -133,9 +137,19 @@ def _connect(database: str) -> None:
         if answers(connection):  # another async job may be reading from it
             return
         connection.close()
-    connection.ensure_connection()
+    established(connection)
     if connection.settings_dict["OPTIONS"].get("pool"):  # others may need it, and this job may never do
         _give_back(connection)
+
+
+def established(connection: Any) -> Any:
+    """Connects, unless Django has.  A role that may not be assumed, or is gone, is no connection either."""
+    try:
+        connection.ensure_connection()
+    except (DataError, ProgrammingError) as error:
+        connection.close()  # Django would go on without the role
+        raise OperationalError(str(error)) from error
+    return connection
 
 
 def _give_back(connection: Any) -> None:

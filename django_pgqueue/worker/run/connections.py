@@ -68,7 +68,7 @@ def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
     """``shared``: other tasks use this thread's connections just now, and may be reading from a cursor."""
     for connection in connections.all(initialized_only=True):
         _roll_back_if_open(connection, message, "The task")
-        if getattr(connection.connection, "closed", False):
+        if getattr(connection.connection, "closed", False) or is_unfinished(connection):
             connection.close()  # closed below Django, which would go on with it
         _put_back(connection, shared=shared)
         if _is_for_one_request(connection):
@@ -158,6 +158,12 @@ def close_lost_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and not _is_in_transaction(connection) and not answers(connection):
             connection.close()
+
+
+def is_unfinished(connection: Any) -> bool:
+    """Whether Django has connected and failed then, at the role to assume, say.  It would go on without that."""
+    session = driver_of(connection.connection)
+    return bool(_pooled) and session is not None and state_of(session) is None
 
 
 def answers(connection: Any) -> bool:

@@ -174,6 +174,11 @@ def write(word: str) -> None:
     write_effect(word)
 
 
+@task(atomic=True)
+def write_atomically(word: str) -> None:
+    write_effect(word)
+
+
 @task
 async def write_async(word: str) -> None:
     await sync_to_async(write_effect)(word)
