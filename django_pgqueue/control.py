@@ -83,10 +83,10 @@ def pause(queue: str, *, by: str | None = None, database: str | None = None) -> 
     """Pauses a queue: running jobs go on, all others wait.  ``by``: the person who paused it, shown in the admin.
 
     A worker still begins the messages that it has prefetched.  Those are as many as its slots can start within about
-    50 ms, at most a thousand jobs a process.
+    50 ms, at most 3,000 jobs a process.
     """
     with connected(database) as connection:
-        functions.queue_pause(connection, names.name_of("queue", queue), by and by[:255])
+        functions.queue_pause(connection, names.name_of("queue", queue), _person(by, 255))
 
 
 def resume(queue: str, *, database: str | None = None) -> bool:
@@ -116,7 +116,7 @@ def order_worker(
         raise InvalidMessage(message)
     name = names.name_of("worker", worker)
     with connected(database) as connection:
-        return functions.worker_order(connection, name, order, slots=slots, by=by and by[:255])
+        return functions.worker_order(connection, name, order, slots=slots, by=_person(by, 255))
 
 
 def pause_schedule(name: str, *, database: str | None = None) -> bool:
@@ -232,7 +232,7 @@ def edit(
         action, run_at=run_at, queue=None if queue is None else names.name_of("queue", queue), priority=priority
     )
     with connected(database) as connection:
-        return functions.edit_ask(connection, action, what, how, by=by and by[:63])
+        return functions.edit_ask(connection, action, what, how, by=_person(by, 63))
 
 
 def count_edit(
@@ -259,7 +259,7 @@ def edit_state(edit_id: int, *, database: str | None = None) -> functions.EditSt
 def stop_edit(edit_id: int, *, by: str | None = None, database: str | None = None) -> bool:
     """Stops an edit: what it has done stays done.  False: it has ended, or was stopped before."""
     with connected(database) as connection:
-        return functions.edit_stop(connection, _edit_id(edit_id), by=by and by[:63])
+        return functions.edit_stop(connection, _edit_id(edit_id), by=_person(by, 63))
 
 
 def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
@@ -272,6 +272,16 @@ def _message_id(result: AnyTaskResult | str | int) -> int | None:
     from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
     return results.message_id_of(result if isinstance(result, (str, int)) else result.id)
+
+
+def _person(by: Any, length: int) -> str | None:
+    """Returns the name of who asks, as long as its column."""
+    if by is None:
+        return None
+    if not isinstance(by, str):
+        message = f"by must be a text, such as user.get_username(), not {quote(by)}."
+        raise InvalidMessage(message)
+    return by[:length]
 
 
 def _edit_id(given: Any) -> int:

@@ -43,8 +43,8 @@ def decide(
 
     Returns "decided"; or, with nothing changed: "already", if there is a decision; "ended", if the job has ended or was
     asked to stop; "unknown", if it has not asked for this approval.  Raises PermissionDenied for a user without the
-    permission that the approval asks for, and InvalidMessage for a comment of more than 10,000 bytes, or one that
-    PostgreSQL cannot store.  ``database``: by default that of the result.
+    permission that the approval asks for, and InvalidMessage if ``approved`` is no bool, or for a comment of more than
+    10,000 bytes, or one that PostgreSQL cannot store.  ``database``: by default that of the result.
 
     >>> decide(result, "ship-abroad", approved=True, user=request.user)  # doctest: +SKIP
     """
@@ -56,6 +56,10 @@ def decide(
         words = f"{quote(given)} is not the id of a message."
         raise InvalidMessage(words)
     names.name_of("approval", name)
+    decision: Any = approved  # a view may pass what a form has sent
+    if type(decision) is not bool:
+        words = f"approved must be True or False, not {quote(decision)}."
+        raise InvalidMessage(words)
     if not names.is_text(comment, max_bytes=MAX_COMMENT_BYTES):
         words = (
             f"The comment {quote(comment)} cannot be stored: it may have {MAX_COMMENT_BYTES:,} bytes in UTF-8, without "

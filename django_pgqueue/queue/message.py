@@ -13,10 +13,11 @@ from django.db import connections, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.backend import lookup
-from django_pgqueue.exceptions import AttemptLost
+from django_pgqueue.exceptions import AttemptLost, InvalidMessage
 from django_pgqueue.tasks import sensitive
 from django_pgqueue.values import content
 from django_pgqueue.values.arguments import checked_lock_ms, checked_wait_ms
+from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -112,7 +113,7 @@ class ReceivedMessage:
                 self.received,
                 delay_ms=checked_wait_ms(seconds),
                 state=None if state is None else self._encode(state, "state"),
-                error=None if error is None else functions.Error.of(error),
+                error=None if error is None else _error(error),
             )
             self._ours(status is not None)
 
@@ -121,7 +122,7 @@ class ReceivedMessage:
         again.
         """
         with self._ending():
-            self._ours(functions.message_fail(self._connection, self.received, error=functions.Error.of(error)))
+            self._ours(functions.message_fail(self._connection, self.received, error=_error(error)))
 
     def ack(self, result: Any = None) -> None:
         """``complete``, by its other name."""
@@ -195,3 +196,10 @@ class ReceivedMessage:
 
 def _read(json_text: str | None) -> Any:
     return None if json_text is None else json.loads(json_text)
+
+
+def _error(given: Any) -> functions.Error:
+    if not issubclass(type(given), (str, BaseException)):
+        message = f"error={quote(given)} is neither a text nor an exception."
+        raise InvalidMessage(message)
+    return functions.Error.of(given)

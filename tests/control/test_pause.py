@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from django.db import connection, transaction
 
 from django_pgqueue import functions
 from django_pgqueue.consumer import polling
-from django_pgqueue.control import pause, resume
+from django_pgqueue.control import Filter, edit, pause, resume, stop_edit
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Message
 from django_pgqueue.queue import Queue
@@ -24,6 +25,8 @@ from tests.support.waiting import wait_until
 from tests.support.watching import asleep, ended, started
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.support.diary import Diary
     from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session
@@ -110,6 +113,12 @@ class TestControl:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("act", [pause, partial(edit, "cancel", Filter()), partial(stop_edit, 1)])
+def test_a_person_is_named_by_a_text(act: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidMessage, match=r"^by must be a text, such as user\.get_username\(\), not 7\.$"):
+        act(*(["mail"] if act is pause else []), by=7)
+
+
 class TestInAWorker:
     @pytest.mark.parametrize("slow", [False, True], ids=["full claims", "claims from floors"])
     def test_messages_of_a_paused_queue_do_not_begin_while_other_queues_go_on(

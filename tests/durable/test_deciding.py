@@ -63,6 +63,15 @@ def test_a_user_without_the_permission_decides_nothing(to: str | None) -> None:
     assert Approval.objects.get().decided_at is None
 
 
+@pytest.mark.parametrize("approved", ["no", 1, None])
+def test_a_decision_is_true_or_false(approved: Any) -> None:
+    result = tasks.asks.enqueue()
+    drain()
+    with pytest.raises(InvalidMessage, match=f"^approved must be True or False, not {approved!r}"):
+        decide(result, "ship-abroad", approved=approved, user=User.objects.create_superuser("ada"))
+    assert Approval.objects.get(message_id=result.id).approved is None
+
+
 @pytest.mark.parametrize("comment", ["a\0b", "\ud800", "é" * 5001], ids=["NUL", "surrogate", "too long"])
 def test_a_comment_that_cannot_be_stored_is_refused_in_python(comment: str) -> None:
     result = tasks.asks.enqueue(to="auth.view_group")

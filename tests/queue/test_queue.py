@@ -280,6 +280,8 @@ REFUSED: dict[str, tuple[Callable[[ReceivedMessage, Any], Any], list[Any], str]]
         [math.nan, math.inf, -math.inf, 1e30, -1e30, "60", None],
         "seconds=",
     ),
+    "error of fail": (lambda message, error: message.fail(error), [{"code": 7}, 7, None], "error="),
+    "error of nack": (lambda message, error: message.nack(error=error), [{"code": 7}, 7], "error="),
 }
 
 
