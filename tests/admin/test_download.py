@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue import control
 from django_pgqueue.admin.parts.paginator import CappedPaginator
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, complete, send
+from tests.admin.test_edits import EDITS
+from tests.admin.test_schedule import QUEUES, SCHEDULES, by_hand
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, TASK, WORKERS, claim, complete, send, sign_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +52,17 @@ def test_values_are_whole_and_for_programs(root: Visitor) -> None:
     assert (row["message_id"], row["task"], row["error"], row["status"]) == (received.id, TASK, None, "succeeded")
     assert row["finished_at"].endswith("+00:00")
     assert isinstance(row["took_seconds"], float) or row["took_seconds"] is None
+
+
+def test_times_of_all_lists_are_in_utc(root: Visitor) -> None:
+    by_hand()
+    control.pause("mail")
+    control.edit("cancel", control.Filter(queue="mail"))
+    sign_in()
+    times = {SCHEDULES: ["next_at"], QUEUES: ["paused_at"], EDITS: ["asked_at"], WORKERS: ["seen_at", "started_at"]}
+    for url, names in times.items():
+        row = downloaded(root, url)[0]
+        assert all(row[name].endswith("+00:00") for name in names), row
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1"])

@@ -37,7 +37,14 @@ VALUES = {
     "emitted_at": "emitted",
     "started_at": "started",
     "finished_at": "finished",
-    **{name: name for name in ("id", "name", "task", "queue", "channel", "worker", "priority", "dequeue_at", "took")},
+    "seen_at": "seen",
+    "paused_at": "paused",
+    "asked_at": "asked_for",
+    "last": "last_slot",
+    **{
+        name: name
+        for name in ("id", "name", "task", "queue", "channel", "worker", "priority", "dequeue_at", "next_at", "took")
+    },
 }
 """Columns with the attribute that has their value, whole and unformatted.  Of all others the file has the text of the
 page, so that nobody reads in a file what the page hides from him."""
