@@ -85,6 +85,10 @@ class Parts:
         postponed = self._postponed.get(part)
         return at if postponed is None else max(at, postponed.until)
 
+    def is_not_possible(self, part: str) -> bool:
+        """Whether a part has failed, and not because others had locked something for a moment."""
+        return part in self._postponed and self._postponed[part].problem is not None
+
     @property
     def problems(self) -> list[str]:
         return [one.problem for one in self._postponed.values() if one.problem is not None]

@@ -207,7 +207,12 @@ class WorkerProcess:
     def _is_finished(self) -> bool:
         if self.phase.is_stopping:
             return self.phase.has_to_end or not self._is_busy()
-        return (self._is_idle_for_long() or self.phase.is_retiring) and not self._is_busy()
+        return (self._is_idle_for_long() or self._cannot_claim or self.phase.is_retiring) and not self._is_busy()
+
+    @property
+    def _cannot_claim(self) -> bool:
+        """Whether to leave with an exit code: who starts a burst again and again would have more and more that wait."""
+        return self.settings.burst and self.parts.is_not_possible("claim")
 
     def _is_idle_for_long(self) -> bool:
         """Whether to leave.  A burst leaves by itself.  Otherwise the processes of a worker leave together."""
@@ -377,7 +382,7 @@ class WorkerProcess:
             traces.flush()
         self.marks.leave()
         logger.info("stopped worker=%s abandoned=%s", self.id, len(self.held))
-        if self.held:
+        if self.held or self._cannot_claim:
             return 1
         return RECYCLED_EXIT_CODE if self.phase.is_retiring else 0
 

@@ -551,7 +551,7 @@ def test_a_reader_feeds_the_autoscaler_and_a_consumer_rests(guarded: Guarded) ->
                 owner.rows(f"delete from pgqueue_{table}")
 
 
-def run(guarded: Guarded, who: str, *arguments: str, text: str | None = None) -> str:
+def run(guarded: Guarded, who: str, *arguments: str, text: str | None = None, code: int = 0) -> str:
     """A Django process that logs in as ``who``."""
     command = ["-m", "tests.support.site.manage", *arguments] if text is None else ["-c", text, *arguments]
     done = subprocess.run(
@@ -563,8 +563,17 @@ def run(guarded: Guarded, who: str, *arguments: str, text: str | None = None) ->
         check=False,
         timeout=120,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
     return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_a_burst_that_may_not_claim_ends_with_an_exit_code(guarded: Guarded, processes: str) -> None:
+    """Who starts one each minute would have more and more of them."""
+    said = run(guarded, "reader", "qworker", "--burst", "--processes", processes, code=1)
+    assert "claim: permission denied" in said
+    assert "crashed" not in said
 
 
 @pytest.mark.slow
