@@ -180,9 +180,11 @@ class Run:
         """Adds the rows of the transactions before ``end``, and moves the position there, if PostgreSQL and the files
         have the same rows.  Returns no files if another run has come there first.
         """
-        start = self.lake.version().position
+        version = self.lake.version()
+        start = version.position
         if end < start:
             return []
+        self._next_position(version)  # another run may have moved it
         for table in OF_ENDED:
             self._add_of_ended(table, start, end)
         self.progress.step("reading the history")

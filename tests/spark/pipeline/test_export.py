@@ -248,6 +248,26 @@ def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_we
             session.rows(f"update pgqueue_attempt set {column} = {column} - 9 where id in ({last}, {last + 9})")
 
 
+def test_a_second_server_that_writes_the_lake_meanwhile_is_noticed(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, calls = connect(), iter([False, True])
+    ended(session)
+    export(spark, lake, options=options)
+    ended(session, 3)
+    *_, last = [row.transaction_id for row in session.rows("select transaction_id from pgqueue_attempt order by id")]
+
+    def after_a_batch() -> bool:
+        if next(calls, False):
+            opened = Lake.open(spark, lake)
+            opened.advance(opened.version().position, last, [], run={})  # with other attempts, or none
+        return False
+
+    with pytest.raises(HistoryReplaced, match="are not the same"):
+        follow(spark, lake, options={**options, "maxRowsPerBatch": "1"}, until=after_a_batch, once=True)
+    assert len(ids(spark, lake)) == 2
+
+
 def test_the_queue_in_another_schema_of_the_database_is_another_one(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
