@@ -36,7 +36,8 @@ def cancel(result: AnyTaskResult | str | int, *, database: str | None = None) ->
     """Cancels a job, given its result or its id.
 
     Returns "cancelled" if the job had not begun.  Returns "requested" if it runs: the task sees ``context.cancelled``
-    within about a second, and an async task is cancelled.  Returns None if the job has ended or never existed.
+    within about a second, and an async task is cancelled.  Returns None if the job has ended or never existed.  Raises
+    InvalidMessage for what is neither a result nor an id.
 
     >>> cancel(send_receipt.enqueue(order.pk))  # doctest: +SKIP
     'cancelled'
@@ -271,7 +272,7 @@ def resume_edit(edit_id: int, *, database: str | None = None) -> bool:
 def _message_id(result: AnyTaskResult | str | int) -> int | None:
     from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
-    return results.message_id_of(result if isinstance(result, (str, int)) else result.id)
+    return results.message_id_of(results.id_of(result))
 
 
 def _person(by: Any, length: int) -> str | None:

@@ -16,8 +16,10 @@ from django_pgqueue.compat import (
     TaskResultDoesNotExist,
     TaskResultStatus,
 )
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
+from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import as_django
 
 if TYPE_CHECKING:
@@ -30,6 +32,15 @@ ID = re.compile(r"[1-9][0-9]{0,18}")
 MAX_ID = 2**63 - 1
 DECODER = json.JSONDecoder()
 """What jsonb prints has no spaces around its value, for which ``json.loads`` looks: it takes twice as long."""
+
+
+def id_of(result: AnyTaskResult | str | int) -> str | int:
+    """Returns the id of a result, or the id that was given instead.  Raises InvalidMessage for anything else."""
+    given: Any = getattr(result, "id", result)
+    if not isinstance(given, (str, int)):
+        message = f"{quote(result)} is neither the result of an enqueued job nor its id."
+        raise InvalidMessage(message)
+    return given
 
 
 def message_id_of(result_id: str | int) -> int | None:

@@ -50,7 +50,7 @@ def decide(
     """
     from django_pgqueue.backend import results  # noqa: PLC0415 -- imports models: not before the apps are ready
 
-    given = message if isinstance(message, (str, int)) else message.id
+    given = results.id_of(message)
     message_id = results.message_id_of(given)
     if message_id is None:
         words = f"{quote(given)} is not the id of a message."

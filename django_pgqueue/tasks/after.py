@@ -199,15 +199,18 @@ def batch(
             "batch(callback, …, results=True). jobs.wait() returns the results of the jobs themselves."
         )
         raise TypeError(message)
+    if when not in POLICIES:
+        message = f"when must be one of {', '.join(POLICIES)}, not {when!r}."
+        raise InvalidTask(message)
     jobs = Batch(database=_database_of(then))
+    callback = None if then is None else then.using(after_policy=when, after_results=results)
     with transaction.atomic(using=jobs.database):
         try:
             yield jobs
         finally:
             jobs.is_open = False
-        if then is not None:
-            last = then.using(after=jobs.results, after_policy=when, after_results=results)
-            jobs.callback = last.enqueue(*args, **kwargs)
+        if callback is not None:
+            jobs.callback = callback.using(after=jobs.results).enqueue(*args, **kwargs)
 
 
 def _database_of(task: Any) -> str:

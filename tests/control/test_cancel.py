@@ -12,7 +12,8 @@ from django.db import connection, transaction
 from django_pgqueue import functions
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.wakeup import Wakeup
-from django_pgqueue.control import cancel
+from django_pgqueue.control import cancel, run_from_step
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Attempt
 from django_pgqueue.queue import Queue
 from django_pgqueue.testing import drain
@@ -43,6 +44,13 @@ def running(diary: Diary, attempt: int = 1) -> None:
         lambda: any(entry.get("attempt", attempt) == attempt for entry in diary.entries("runs")),
         f"attempt {attempt} runs",
     )
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, [17]])
+def test_what_is_no_job_is_refused(wrong: Any) -> None:
+    for refuse in (lambda: cancel(wrong), lambda: run_from_step(wrong, "charge")):
+        with pytest.raises(InvalidMessage, match="is neither the result of an enqueued job nor its id"):
+            refuse()
 
 
 class TestWaiting:

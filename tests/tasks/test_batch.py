@@ -160,6 +160,14 @@ def test_what_no_callback_would_see_is_refused(settings: Any) -> None:
             enter(**wrong)
     with pytest.raises(InvalidTask, match="is no task: batch"):
         enter("note")
+    begun = []
+    for wrong, expected in (
+        ({"when": "success"}, "^when must be one of finished, succeeded, not 'success'"),
+        ({"results": True}, "has no context to read them from"),
+    ):
+        with pytest.raises(InvalidTask, match=expected), batch(note, "late", **wrong):  # type: ignore[arg-type]
+            begun.append(wrong)
+    assert not begun
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}
     with pytest.raises(InvalidTask, match="needs the backend of this package, and 'default' is DummyBackend"):
         enter()
