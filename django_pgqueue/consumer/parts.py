@@ -23,6 +23,8 @@ NOT_DUE = object()
 """Returned by a part that had nothing to do yet: that does not mean that it works again."""
 
 MIN_POSTPONE_SECONDS, MAX_POSTPONE_SECONDS = 0.1, 10.0
+FAILURES = 3
+"""The second claim after an error takes one message at a time, and fails the one that it is about."""
 APART_SECONDS = 60.0
 """After an error in a transaction of several parts, each is a transaction of its own for this long, so that none of
 them undoes the others."""
@@ -35,6 +37,7 @@ class Postponed:
     until: float = 0.0
     seconds: float = MIN_POSTPONE_SECONDS
     problem: str | None = None
+    failures: int = 0
 
 
 class Parts:
@@ -85,9 +88,10 @@ class Parts:
         postponed = self._postponed.get(part)
         return at if postponed is None else max(at, postponed.until)
 
-    def is_not_possible(self, part: str) -> bool:
-        """Whether a part has failed, and not because others had locked something for a moment."""
-        return part in self._postponed and self._postponed[part].problem is not None
+    def fails_again(self, part: str) -> bool:
+        """Whether a part fails however it is tried, and not because others had locked something for a moment."""
+        postponed = self._postponed.get(part)
+        return postponed is not None and postponed.problem is not None and postponed.failures >= FAILURES
 
     @property
     def problems(self) -> list[str]:
@@ -98,5 +102,6 @@ class Parts:
         if postponed.problem is None and not isinstance(error, BUSY_ERRORS):
             postponed.problem = f"{part}: {first_line(error)}"
             logger.error("not possible worker=%s %s", self.session.consumer, postponed.problem)
+        postponed.failures += 1
         postponed.until = time.monotonic() + postponed.seconds
         postponed.seconds = min(MAX_POSTPONE_SECONDS, 2 * postponed.seconds)
