@@ -104,7 +104,7 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
                     row = connection.execute(REPLAY, [*values, replay]).fetchone()
                 connection.execute("select pgqueue_staged_discard()")
                 found = None if row is None else row[0]
-                # What the ledger has at a retry is what the try before has committed.
+                # What the ledger has at a retry is what the try before has committed, or a writer of the same rows.
                 return rows if found is None and is_retry else found
         except (psycopg.OperationalError, DatabaseUnavailable) as error:
             if attempt == TRIES:

@@ -165,7 +165,7 @@ def test_what_no_callback_would_see_is_refused(settings: Any) -> None:
         ({"when": "success"}, "^when must be one of finished, succeeded, not 'success'"),
         ({"results": True}, "has no context to read them from"),
     ):
-        with pytest.raises(InvalidTask, match=expected), batch(note, "late", **wrong):  # type: ignore[arg-type]
+        with pytest.raises(InvalidTask, match=expected), batch(note, "late", **wrong):
             begun.append(wrong)
     assert not begun
     settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.DummyBackend"}}

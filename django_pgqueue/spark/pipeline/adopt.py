@@ -43,9 +43,15 @@ def adopt(
         for table in HISTORY[1:]:
             lake.refuse_restored(before, table)
         progress.step("comparing the lake with the database")
-        found = overlap(lake, before, options)
+        is_same_server = before.source == origin.identity()
+        recorded, _ = (is_same_server and origin.recorded(before.lake_id)) or (0, None)
+        # What came before the record of a server that went back is not new: it was erased from the lake.
+        found = overlap(lake, before, options, position=recorded if recorded < before.position else 0)
         check(found)
         position = horizon if found.first_new is None else min(horizon, found.first_new)
+        if found.last_same >= position and is_same_server:
+            message = f"The lake lacks attempts of transactions that came before those of others. {found.remedy}"
+            raise LakeError(message)
         if found.last_same >= position:
             message = (
                 f"Transaction {position} wrote attempts that the lake lacks, and transaction {found.last_same} others "

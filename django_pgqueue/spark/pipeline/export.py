@@ -127,7 +127,6 @@ class Run:
         """The gap that this run has found."""
         self.told = ""
         parsed = PipelineOptions.of(options)
-        self.is_replica = parsed.replica_variable is not None
         origin.require_queue()
         if not lake.exists:
             columns = KeptColumns.asked(parsed)
@@ -159,15 +158,13 @@ class Run:
         if recorded is None or recorded[0] >= version.position:
             return end
         position, day = recorded
-        # The record of a replica is behind after each commit.
-        if self.compared is not None and (self.compared == position or self.is_replica):
+        if self.compared == position:
             return end
         self.progress.step("comparing the lake with the database")
         last = day or max((file.date for file in version.files()), default=None)
         since = last and last - dt.timedelta(days=1)
         found = overlap(self.lake, version, self.options, since=since, position=position)
-        is_short = found.first_new is not None and found.first_new < version.position
-        if found.different or found.lost or is_short:
+        if found.different or found.lost or found.is_behind:
             message = (
                 f"The lake has followed the history up to transaction {version.position}. PostgreSQL has recorded "
                 f"{position}, and the attempts from there on are not the same. {found.remedy}"

@@ -49,7 +49,7 @@ BEHIND = (
 RECORDED = """
     select coalesce(l.position, 0), (l.exported_at at time zone 'UTC')::date
     from pg_class c left join pgqueue_lake l on l.id = %s
-    where c.oid = 'pgqueue_lake'::regclass and (l.id is not null or has_table_privilege(c.oid, 'insert'))
+    where c.oid = 'pgqueue_lake'::regclass and has_table_privilege(c.oid, 'insert') and not pg_is_in_recovery()
 """
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
@@ -57,10 +57,10 @@ HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 class Origin:
     """The server that the history is read from."""
 
-    def __init__(self, connection: psycopg.Connection, primary: str) -> None:
+    def __init__(self, connection: psycopg.Connection, primary: str | None) -> None:
         self.connection = connection
         self.primary = primary
-        """Where to connect to for what a replica does not know."""
+        """Where to connect to for what a replica does not know; None: ``connection`` is no replica's."""
 
     def database(self) -> str:
         """Returns what a lake that 0.1.0 has made calls its source."""
@@ -107,12 +107,13 @@ class Origin:
         return horizon
 
     def recorded(self, lake_id: str) -> tuple[int, dt.date | None] | None:
-        """Returns the position that the server has recorded of a lake, 0 if it has none, and the day (UTC) of the last
-        export; None: this login may not record it.
+        """Returns the position that the primary has recorded of a lake, 0 if it has none, and the day (UTC) of the last
+        export; None: nothing can be recorded by this login, or there.
         """
         try:
-            return self.connection.execute(RECORDED, [lake_id]).fetchone()
-        except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege):
+            with self._at_the_primary() as connection:  # the record of a replica is behind after each commit
+                return connection.execute(RECORDED, [lake_id]).fetchone()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InsufficientPrivilege, DatabaseUnavailable):
             return None
 
     def has(self, table: str) -> bool:
@@ -138,7 +139,7 @@ class Origin:
         if self._since(LATER, end) != (True,):
             return None
         number = str(end % 2**32)
-        with database.connect(self.primary) as connection:
+        with self._at_the_primary() as connection:
             found = connection.execute(HOLDER, [number]).fetchone()
         if found is None:
             return BEHIND.format(number=number) if self._value("select pg_is_in_recovery()") else None
@@ -159,6 +160,14 @@ class Origin:
             f"writes must come first. {remedy}."
         )
 
+    @contextmanager
+    def _at_the_primary(self) -> Iterator[psycopg.Connection]:
+        if self.primary is None:
+            yield self.connection
+        else:
+            with database.connect(self.primary) as connection:
+                yield connection
+
     def _since(self, query: str, transaction: int) -> tuple[Any, ...] | None:
         with self.connection.transaction():
             self.connection.execute(BY_INDEX)
@@ -176,6 +185,6 @@ def origin_of(lake: Lake, options: Mapping[str, str]) -> Iterator[Origin]:
     same_environment(lake.spark, parsed)
     with database.connect(database.reading(parsed)) as connection:
         try:
-            yield Origin(connection, database.writing(parsed))
+            yield Origin(connection, None if parsed.replica_variable is None else database.writing(parsed))
         except psycopg.OperationalError as error:
             raise DatabaseUnavailable(database.unavailable(error)) from error

@@ -231,12 +231,11 @@ def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_we
     for _ in range(2):
         ended(session)
         export(spark, lake, options=options)
-    back = "update pgqueue_lake set position = (select min(transaction_id) + 1 from pgqueue_attempt)"
-    session.rows(back)
+    session.rows(BACK)
     ended(session)
     assert export(spark, lake, options={**options, "mask": ""}).rows == 1
     last = session.one("select max(id) from pgqueue_attempt")
-    for record in (back, "delete from pgqueue_lake"):
+    for record in (BACK, "delete from pgqueue_lake"):
         session.rows(record)
         assert export(spark, lake, options=options).rows == 0
         session.rows(record)
@@ -246,6 +245,65 @@ def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_we
                 with pytest.raises(error, match=rf"id >= {last}', then qpipeline export --adopt"):
                     use(spark, lake, options=options)
             session.rows(f"update pgqueue_attempt set {column} = {column} - 9 where id in ({last}, {last + 9})")
+
+
+BACK = "update pgqueue_lake set position = (select min(transaction_id) + 1 from pgqueue_attempt)"
+
+
+@pytest.mark.parametrize("record", [BACK, "delete from pgqueue_lake"])
+def test_what_was_erased_from_a_lake_whose_record_is_behind_is_not_taken_for_lost(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, record: str
+) -> None:
+    session = connect()
+    ended(session, 3)
+    export(spark, lake, options=options)
+    [_, person, _] = kept = ids(spark, lake)
+    assert upkeep.erase(Lake.open(spark, lake), f"id = {person}") == 1
+    session.rows(record)
+    assert export(spark, lake, options=options).rows == 0
+    session.rows(record)
+    with pytest.raises(LakeError, match=f"lacks attempts .* came before .* 'id >= {kept[2]}', then"):
+        adopt(spark, lake, options=options)
+    ended(session)
+    assert export(spark, lake, options=options).rows == 1
+    assert ids(spark, lake)[:2] == [kept[0], kept[2]]
+
+
+def test_what_the_error_says_makes_a_lake_whose_server_went_back_whole(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """Of two attempts the one with the higher id has the older transaction."""
+    session = connect()
+    ended(session, 5)
+    export(spark, lake, options=options)
+    _, first, second, third, _ = session.rows("select id, transaction_id from pgqueue_attempt order by id")
+    for at, other in ((first, third), (third, first)):
+        session.rows(f"update pgqueue_attempt set transaction_id = {other.transaction_id} where id = {at.id}")
+    session.rows(f"update pgqueue_attempt set id = id + 9 where id = {second.id}")
+    session.rows(f"update pgqueue_lake set position = {first.transaction_id}")
+    for use in (export, adopt):
+        with pytest.raises(SparkQueueError, match=f"erase --where 'id >= {first.id}', then") as refused:
+            use(spark, lake, options=options)
+    [condition] = re.findall(r"--where '(.+)', then", str(refused.value))
+    assert upkeep.erase(Lake.open(spark, lake), condition) == 4
+    assert adopt(spark, lake, options=options).same == 1
+    assert export(spark, lake, options=options).rows == 4
+    assert ids(spark, lake) == [row.id for row in session.rows("select id from pgqueue_attempt order by id")]
+
+
+def test_a_day_that_only_the_lake_has_is_lost_if_the_server_has_older_ones(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    ended(session, 2)
+    first, last = (row.id for row in session.rows("select id from pgqueue_attempt order by id"))
+    session.rows(f"update pgqueue_attempt set finished_at = finished_at - interval '1 day' where id = {first}")
+    export(spark, lake, options=options)
+    session.rows(f"delete from pgqueue_attempt where id = {last}")
+    session.rows(BACK)
+    for use in (export, adopt):
+        with pytest.raises(SparkQueueError, match=f"erase --where 'id >= {last}', then"):
+            use(spark, lake, options=options)
 
 
 def test_a_second_server_that_writes_the_lake_meanwhile_is_noticed(
