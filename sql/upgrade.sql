@@ -3439,7 +3439,8 @@ begin
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;
     end if;
-    perform pgqueue_child_keep(p_day);  -- without the lock, because it may look at many waiting messages
+    while pgqueue_child_keep(p_day) > 0 loop  -- without the lock, because it may look at many waiting messages
+    end loop;
     lock table pgqueue_attempt in access exclusive mode;
     if exists (
         select from pgqueue_attempt a
@@ -3837,10 +3838,11 @@ set timezone = 'UTC'
 set lock_timeout = '50ms'
 as $$
 -- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
--- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped, and how many messages were
+-- prepared for that (pgqueue_child_keep).
 -- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
 -- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
--- together, or one.  Call it again as long as it makes or drops any.
+-- together, or one.  Call it again as long as it does anything.
 -- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
 -- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
 -- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
@@ -3860,6 +3862,9 @@ declare
     v_unread bigint;
     v_ids record;
     v_days integer := 0;
+    v_kept integer := 0;
+    v_prepared date := '-infinity';
+    v_dropped boolean := false;
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -3907,24 +3912,26 @@ begin
     end;
     begin
         for v_day in
+            with past as (
+                select g.day, g.rows, exists (
+                    select from pg_class c
+                    where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
+                      and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+                ) as is_detached
+                from (
+                    select d.finished_at::date as day, count(*) as rows
+                    from pgqueue_attempt_default d
+                    where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                    group by 1) as g
+            )
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
-            (select s.day from (
-                select f.day, f.rows, sum(f.rows) over (order by f.day) as moved
-                from (
-                    -- A day that cannot be moved, because somebody has detached its table, keeps no later day away.
-                    select g.day, case when exists (
-                        select from pg_class c
-                        where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
-                          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
-                    ) then 0 else g.rows end as rows
-                    from (
-                        select d.finished_at::date as day, count(*) as rows
-                        from pgqueue_attempt_default d
-                        where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-                        group by 1) as g) as f) as s
+            (select s.day
+             from (select o.day, o.rows, sum(o.rows) over (order by o.day) as moved from past o where not o.is_detached) as s
              where s.moved <= 10000 or s.moved = s.rows
              order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            union
+            (select o.day from past o where o.is_detached order by 1 limit 1)  -- it cannot be moved, and its error says so
             order by 1
         loop
             begin
@@ -3955,6 +3962,26 @@ begin
         order by c.relname
     loop
         exit when v_days = 10;
+        if v_partition.day > v_prepared then
+            exit when v_dropped;  -- this may take a while, and nobody can end an attempt behind the lock of a drop
+            for v_day in
+                select v_partition.day + n from generate_series(0, 9) as n where v_partition.day + n < v_today - p_days_kept
+            loop
+                begin
+                    v_kept := v_kept + pgqueue_child_keep(v_day);
+                    exit when v_kept >= 10000;
+                    v_prepared := v_day;
+                exception
+                    when lock_not_available then
+                        exit;
+                    when others then
+                        get stacked diagnostics
+                            v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+                        exit;
+                end;
+            end loop;
+            exit when v_partition.day > v_prepared;  -- the next call goes on
+        end if;
         v_days := v_days + 1;
         begin
             v_unread := 0;
@@ -3973,9 +4000,9 @@ begin
                 v_unread := 0;
             end loop;
             continue when v_unread > 0;
-            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
             execute format('drop table %I', v_partition.relname);
             v_changed := v_changed + 1;
+            v_dropped := true;
         exception
             when lock_not_available then
                 exit;  -- and the lock of pgqueue_attempt is released here
@@ -3990,6 +4017,7 @@ begin
                     v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
         end;
     end loop;
+    v_changed := v_changed + v_kept;
     if v_refusal is not null and v_changed = 0 then
         raise exception using errcode = v_sqlstate, message = concat_ws(': ', v_refusal, nullif(v_detail, ''));
     end if;
@@ -4926,48 +4954,65 @@ create or replace function pgqueue_child_keep(p_day date) returns integer
 language plpgsql
 set search_path from current
 set timezone = 'UTC'
+set enable_seqscan = off
 set plan_cache_mode = 'force_custom_plan'
+set jit = off
 as $$
--- Copies the ends of children from one day (UTC) of the history, which is about to be dropped: their parents have not
--- read them yet.  Returns how many.
+-- Prepares the drop of one day (UTC) of the history.  Returns how many rows of pgqueue_child and pgqueue_message it has
+-- changed, at most 10,000 of each: call it until it returns 0, and drop the day then.
+-- It copies the ends of children whose parents have not read them yet.
 -- Nobody would know of a failure any more: a message that waits until others have succeeded (pgqueue_message_create_after)
 -- is cancelled now where one of these others did not, on this day, though the rest of them have not ended.
 -- A plan for known times, not for those of any day, opens and locks the partition of this day alone.  A lock for each
 -- day and each of its indexes may be more than the server has, and then no day could be dropped.
+-- Reads the day, and all after_ids of waiting messages: call it before a lock that others wait for.
+-- Locks rows of pgqueue_message in the order of ids, then those of pgqueue_child; writes pgqueue_attempt, too.
 declare
     v_from constant timestamptz := p_day::timestamptz;
     v_to constant timestamptz := (p_day + 1)::timestamptz;
     v_kept integer;
+    v_cancelled integer := 0;
     v_waiting record;
     v_message pgqueue_message;
 begin
-    update pgqueue_child c
-    set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
-    from pgqueue_attempt a
-    where c.status is null and a.message_id = c.message_id and a.final
-      and a.finished_at >= v_from and a.finished_at < v_to;
-    get diagnostics v_kept = row_count;
     for v_waiting in
         select w.id, min(i.id) as failed_id
-        from pgqueue_message w
+        from (
+            select m.id, m.after_ids, m.after_policy from pgqueue_message m where m.awaited_id is not null
+            union all
+            select m.id, m.after_ids, m.after_policy from pgqueue_message m where m.check_at is not null and m.awaited_id is null
+        ) as w
         cross join unnest(w.after_ids) as i (id)
-        where (w.awaited_id is not null or w.check_at is not null) and w.after_policy = 'succeeded'
+        where w.after_policy = 'succeeded'
           and i.id in (
             select a.message_id from pgqueue_attempt a
             where a.final and a.status <> 'succeeded' and a.finished_at >= v_from and a.finished_at < v_to)
         group by w.id
         order by w.id
+        limit 10000
     loop
         delete from pgqueue_message m
         where m.id = v_waiting.id and m.after_policy = 'succeeded'
         returning m.* into v_message;
         continue when not found;
+        v_cancelled := v_cancelled + 1;
         v_message.dequeue_at := pgqueue_now();
         perform pgqueue_attempt_append(v_message, 'cancelled', true, jsonb_build_object(
             'class', 'django_pgqueue.exceptions.DependencyFailed',
             'message', format('message %s had to succeed first, but did not', v_waiting.failed_id)));
     end loop;
-    return v_kept;
+    update pgqueue_child c
+    set status = e.status, error_class = e.error_class, error_message = e.error_message, result = e.result
+    from (
+        select k.message_id, k.parent_id, a.status, a.error_class, a.error_message, a.result
+        from pgqueue_child k
+        join pgqueue_attempt a on a.message_id = k.message_id
+        where k.status is null and a.final and a.finished_at >= v_from and a.finished_at < v_to
+        limit 10000
+    ) as e
+    where c.message_id = e.message_id and c.parent_id = e.parent_id;
+    get diagnostics v_kept = row_count;
+    return v_kept + v_cancelled;
 end
 $$\;
 create or replace function pgqueue_name_require(p_name text, p_what text, p_max integer default 255) returns void

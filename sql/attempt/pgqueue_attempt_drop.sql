@@ -21,7 +21,8 @@ begin
         or pgqueue_attempt_fingerprint(p_day) is distinct from p_fingerprint then
         return false;
     end if;
-    perform pgqueue_child_keep(p_day);  -- without the lock, because it may look at many waiting messages
+    while pgqueue_child_keep(p_day) > 0 loop  -- without the lock, because it may look at many waiting messages
+    end loop;
     lock table pgqueue_attempt in access exclusive mode;
     if exists (
         select from pgqueue_attempt a

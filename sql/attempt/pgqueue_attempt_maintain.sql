@@ -9,10 +9,11 @@ set timezone = 'UTC'
 set lock_timeout = '50ms'
 as $$
 -- Maintains the partitions of the history: makes those from today to p_days_ahead days ahead, and drops those that are
--- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped.
+-- older than p_days_kept whole days (null: keeps all).  Returns how many were made or dropped, and how many messages were
+-- prepared for that (pgqueue_child_keep).
 -- Attempts of days on which nothing called this are in pgqueue_attempt_default.  Those days get partitions too, because
 -- retention drops partitions and would never reach the rows.  One call takes as many of those days as have 10,000 rows
--- together, or one.  Call it again as long as it makes or drops any.
+-- together, or one.  Call it again as long as it does anything.
 -- Any number of workers may call it at any time: one works, the others return 0.  When a lock cannot be had within
 -- lock_timeout, that step and what comes after it are left for the next call.  Traffic queues behind a session that
 -- waits for such a lock, so it is stopped for at most twice the lock_timeout.  Each step that was done stays done.
@@ -32,6 +33,9 @@ declare
     v_unread bigint;
     v_ids record;
     v_days integer := 0;
+    v_kept integer := 0;
+    v_prepared date := '-infinity';
+    v_dropped boolean := false;
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -79,24 +83,26 @@ begin
     end;
     begin
         for v_day in
+            with past as (
+                select g.day, g.rows, exists (
+                    select from pg_class c
+                    where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
+                      and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
+                ) as is_detached
+                from (
+                    select d.finished_at::date as day, count(*) as rows
+                    from pgqueue_attempt_default d
+                    where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
+                    group by 1) as g
+            )
             select v_today + n from generate_series(0, p_days_ahead) as n
             union
-            (select s.day from (
-                select f.day, f.rows, sum(f.rows) over (order by f.day) as moved
-                from (
-                    -- A day that cannot be moved, because somebody has detached its table, keeps no later day away.
-                    select g.day, case when exists (
-                        select from pg_class c
-                        where c.relname = 'pgqueue_attempt_' || to_char(g.day, 'YYYYMMDD')
-                          and c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'pgqueue_attempt'::regclass)
-                    ) then 0 else g.rows end as rows
-                    from (
-                        select d.finished_at::date as day, count(*) as rows
-                        from pgqueue_attempt_default d
-                        where d.finished_at < v_today::timestamptz and isfinite(d.finished_at)
-                        group by 1) as g) as f) as s
+            (select s.day
+             from (select o.day, o.rows, sum(o.rows) over (order by o.day) as moved from past o where not o.is_detached) as s
              where s.moved <= 10000 or s.moved = s.rows
              order by 1 limit 30)  -- the next call makes the others: each partition takes locks until the end
+            union
+            (select o.day from past o where o.is_detached order by 1 limit 1)  -- it cannot be moved, and its error says so
             order by 1
         loop
             begin
@@ -127,6 +133,26 @@ begin
         order by c.relname
     loop
         exit when v_days = 10;
+        if v_partition.day > v_prepared then
+            exit when v_dropped;  -- this may take a while, and nobody can end an attempt behind the lock of a drop
+            for v_day in
+                select v_partition.day + n from generate_series(0, 9) as n where v_partition.day + n < v_today - p_days_kept
+            loop
+                begin
+                    v_kept := v_kept + pgqueue_child_keep(v_day);
+                    exit when v_kept >= 10000;
+                    v_prepared := v_day;
+                exception
+                    when lock_not_available then
+                        exit;
+                    when others then
+                        get stacked diagnostics
+                            v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
+                        exit;
+                end;
+            end loop;
+            exit when v_partition.day > v_prepared;  -- the next call goes on
+        end if;
         v_days := v_days + 1;
         begin
             v_unread := 0;
@@ -145,9 +171,9 @@ begin
                 v_unread := 0;
             end loop;
             continue when v_unread > 0;
-            perform pgqueue_child_keep(to_date(right(v_partition.relname, 8), 'YYYYMMDD'));
             execute format('drop table %I', v_partition.relname);
             v_changed := v_changed + 1;
+            v_dropped := true;
         exception
             when lock_not_available then
                 exit;  -- and the lock of pgqueue_attempt is released here
@@ -162,6 +188,7 @@ begin
                     v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
         end;
     end loop;
+    v_changed := v_changed + v_kept;
     if v_refusal is not null and v_changed = 0 then
         raise exception using errcode = v_sqlstate, message = concat_ws(': ', v_refusal, nullif(v_detail, ''));
     end if;

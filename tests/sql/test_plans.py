@@ -628,6 +628,43 @@ def test_a_waiter_is_found_by_its_event_among_many_that_are_suspended(conninfo: 
             session.rows("delete from pgqueue_ended")
 
 
+def test_the_drop_of_a_day_looks_at_those_who_wait_and_at_that_day_alone(conninfo: str) -> None:
+    """By pgqueue_message_awaited_ix and pgqueue_message_check_ix, among many messages that wait for nobody."""
+    with queue(conninfo) as (_, session):
+        session.rows("set timezone = 'UTC'")
+        for day in (1, 2):
+            session.rows(f"select pgqueue_attempt_partition(current_date - {day})")
+        old, young = session.column(
+            "select relname::text from pg_class where relkind = 'r' and relname ~ '^pgqueue_attempt_2' order by 1"
+        )[:2]
+        keep = "select pgqueue_child_keep(current_date - 2)"
+        costs = []
+        for before, size in ((0, 1000), (1000, 10_000), (10_000, 100_000)):
+            Backlog().grow(session, before, size)
+            session.rows(f"""
+                insert into pgqueue_attempt
+                    (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+                select -n, 0, now(), current_date - 1 + interval '1 hour', 1, 0, true, 'failed', 'default'
+                from generate_series({before + 1}, {size}) as n
+            """)
+            if before == 0:
+                session.rows("""
+                    insert into pgqueue_message
+                        (dequeue_at, content, in_line, after_policy, after_ids, awaited_id, check_at, checks)
+                    select 0, '1', false, 'succeeded', array[-n, 5], case when n % 2 = 0 then 5 end,
+                           case when n % 2 = 1 then 1 end, 1
+                    from generate_series(1, 100) as n
+                """)
+            for analyzed in (False, True):
+                if analyzed:
+                    session.rows("analyze")
+                costs.append(cost(session, keep))
+        for each in costs:
+            assert "pgqueue_message" not in each.scans, each
+            assert not any(name.startswith(young) for name in each.read), f"it reads another day than {old}: {each}"
+            assert each.buffers <= 2 * costs[0].buffers + 60, costs
+
+
 def test_every_index_of_the_queue_is_named_in_a_test_of_this_module(session: Session) -> None:
     indexes = session.column("""
         select i.relname::text from pg_index x

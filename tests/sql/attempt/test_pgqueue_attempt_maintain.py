@@ -14,6 +14,8 @@ from tests.support.fixtures.servers import server
 from tests.support.sessions import NOON, Session, concurrently, end_one, eventually, partition_of, token
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.fixtures.sessions import Connect
     from tests.support.server import Server
 
@@ -332,6 +334,84 @@ def test_very_many_old_days_are_dropped_ten_at_a_time(session: Session) -> None:
     assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 11
     assert partitions(session) == named(-3, -2, -1, 0)
     assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=0) == 3
+
+
+@pytest.fixture
+def two_failures(connect: Connect) -> Iterator[tuple[Session, int]]:
+    """On each of two old days a failure, with a message that waits for its success and for one that stays open."""
+    session = connect(autocommit=False)
+    session.set_clock(NOON)
+    open_one = session.create(dequeue_at=NOON + 90 * DAY_MS)
+    for day in range(2):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+        failing = session.create()
+        waiting = {"after_ids": [failing, open_one], "content": "tea", "policy": "succeeded"}
+        session.value("pgqueue_message_create_after", **waiting)
+        session.value("pgqueue_message_fail", **token(session.take()))
+        session.value("pgqueue_message_settle")
+    session.set_clock(NOON + 5 * DAY_MS)
+    session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.rows("create table modes (mode text)")
+    session.rows("""
+        create function note() returns trigger language plpgsql as $$
+        begin
+            insert into modes select l.mode from pg_locks l
+            where l.pid = pg_backend_pid() and l.relation = 'pgqueue_attempt'::regclass;
+            return old;
+        end $$
+    """)
+    session.rows("create trigger note before delete on pgqueue_message for each row execute function note()")
+    session.commit()
+    yield session, open_one
+    session.rollback()
+    drop_partitions(session)
+    session.rows("delete from pgqueue_attempt")
+    session.rows("drop trigger note on pgqueue_message")
+    session.rows("delete from pgqueue_message")
+    session.rows("drop function note")
+    session.rows("drop table modes")
+    session.commit()
+
+
+def test_who_waits_is_looked_at_before_the_lock_of_a_drop(two_failures: tuple[Session, int]) -> None:
+    """That may take long, and no attempt could end behind this lock."""
+    session, open_one = two_failures
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=3) == 2 + 2, "cancelled and dropped"
+    assert [row.id for row in session.messages()] == [open_one]
+    modes = session.column("select distinct mode from modes")
+    assert "ShareUpdateExclusiveLock" in modes
+    assert "AccessExclusiveLock" not in modes
+
+
+def test_a_day_for_whose_failures_very_many_wait_is_dropped_by_a_later_call(two_failures: tuple[Session, int]) -> None:
+    session, _ = two_failures
+    session.rows("alter table pgqueue_message disable trigger note")
+    session.rows(
+        """
+        insert into pgqueue_message (dequeue_at, content, in_line, after_policy, after_ids, awaited_id, checks)
+        select m.dequeue_at, '1', false, 'succeeded', m.after_ids, m.awaited_id, 1
+        from pgqueue_message m, generate_series(1, 9999) where m.id = (select max(id) from pgqueue_message)
+        """
+    )
+    session.commit()
+    changed = [session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=3) for _ in range(3)]
+    assert changed == [1 + 10_000 + 1, 1, 0], "the first day is dropped, and then the other one"
+    assert partitions(session) == named(5)
+
+
+def test_forty_detached_days_keep_no_later_day(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    for day in range(40):
+        session.rows(f"create table {named(day)[0]} ()")
+        end_one(session, NOON + day * DAY_MS)
+    later = end_one(session, NOON + 50 * DAY_MS)
+    session.set_clock(NOON + 60 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0) == 2
+    assert [partition_of(session, later)] == [f"pgqueue_attempt_{FIRST + dt.timedelta(days=50):%Y%m%d}"]
+    with pytest.raises(psycopg.errors.DuplicateTable, match=f"{named(0)[0]} is there, and no partition"):
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+    session.rollback()
 
 
 def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:

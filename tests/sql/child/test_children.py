@@ -95,6 +95,29 @@ def test_who_waits_for_success_is_cancelled_before_the_history_of_a_failure_is_d
         assert cancelled.error_message == f"message {failing} had to succeed first, but did not"
 
 
+def test_a_day_is_prepared_ten_thousand_messages_at_a_time(session: Session) -> None:
+    failing, open_one = session.create(), session.create(dequeue_at=8_000_000_000_000)
+    session.rows(
+        """
+        insert into pgqueue_message (dequeue_at, content, in_line, after_policy, after_ids, awaited_id, checks)
+        select 8000000000000, '1', false, 'succeeded', %s::bigint[], %s::bigint, 1 from generate_series(1, 10001)
+        """,
+        [[failing, open_one], open_one],
+    )
+    session.rows(
+        """
+        insert into pgqueue_child (message_id, parent_id, created_at)
+        select %s, -n, pgqueue_clock() from generate_series(1, 10002) as n
+        """,
+        [failing],
+    )
+    session.value("pgqueue_message_fail", **token(session.take()))
+    day = "(pgqueue_clock() at time zone 'utc')::date"
+    kept = [session.one(f"select pgqueue_child_keep({day})") for _ in range(3)]
+    assert kept == [20_000, 1 + 2, 0]
+    assert [row.id for row in session.messages()] == [open_one]
+
+
 def test_a_suspended_parent_is_ready_when_its_children_have_ended(session: Session) -> None:
     held, child = parent_and_child(session)
     session.value("pgqueue_message_suspend", **token(held), after_ids=[child])
