@@ -665,6 +665,30 @@ def test_the_drop_of_a_day_looks_at_those_who_wait_and_at_that_day_alone(conninf
             assert each.buffers <= 2 * costs[0].buffers + 60, costs
 
 
+def test_retention_of_steps_looks_at_each_day_of_the_history_once(conninfo: str) -> None:
+    """And not at each of them for each message that had steps on the old day."""
+    with queue(conninfo) as (_, session):
+        session.rows("set timezone = 'UTC'")
+        session.rows("select pgqueue_attempt_partition(current_date - n) from generate_series(0, 19) as n")
+        session.rows("select pgqueue_step_partition(current_date - n) from unnest(array[0, 30]) as n")
+        session.rows("""
+            insert into pgqueue_step (message_id, recorded_at, finished_at, attempt, name, kind, status)
+            select n, d.at, d.at, 1, 'one', 'step', 'done'
+            from generate_series(1, 5000) as n, (select current_date - 30 + interval '1 hour') as d (at)
+        """)
+        session.rows("""
+            insert into pgqueue_attempt
+                (message_id, dequeue_at, created_at, finished_at, attempt, priority, final, status, queue)
+            select 5000 + n, 0, now(), current_date - n % 20 + interval '1 hour', 1, 0, true, 'succeeded', 'default'
+            from generate_series(0, 59999) as n
+        """)
+        session.rows("analyze")
+        each = cost(session, "select pgqueue_step_maintain(0, 20)")
+        looks = {name: scans for name, scans in each.scans.items() if name.startswith("pgqueue_attempt_")}
+        assert max(looks.values()) <= 2, looks
+        assert sum(each.entries[name] for name in looks) < 100, each.entries
+
+
 def test_every_index_of_the_queue_is_named_in_a_test_of_this_module(session: Session) -> None:
     indexes = session.column("""
         select i.relname::text from pg_index x

@@ -334,6 +334,72 @@ def test_retention_keeps_the_results_for_a_callback_as_long_as_its_end(in_2023: 
         assert session.column("select parent_id from pgqueue_child") == kept
 
 
+def an_old_day_with_a_child(session: Session) -> None:
+    session.set_clock(NOON)
+    session.create(task="t")
+    held = token(session.take(tasks=True))
+    session.value("pgqueue_step_record", **held, name="one")
+    session.value("pgqueue_message_fail", **held)
+    session.value("pgqueue_step_maintain", days_ahead=0)
+    session.set_clock(NOON + 5 * DAY_MS)
+    session.rows("insert into pgqueue_child (message_id, parent_id, created_at) values (-1, -2, '2023-11-14')")
+
+
+def test_what_retention_deletes_it_deletes_before_it_locks_the_steps(connect: Connect) -> None:
+    """The looks at the history may take a while, in which nobody could record a step."""
+    session = connect(autocommit=False)
+    an_old_day_with_a_child(session)
+    session.rows("create table modes (mode text)")
+    session.rows("""
+        create function note() returns trigger language plpgsql as $$
+        begin
+            insert into modes select l.mode from pg_locks l
+            where l.pid = pg_backend_pid() and l.relation = 'pgqueue_step'::regclass
+              and l.mode in ('AccessExclusiveLock', 'ShareRowExclusiveLock');
+            return old;
+        end $$
+    """)
+    session.commit()
+    try:
+        session.rows("create trigger note before delete on pgqueue_child for each row execute function note()")
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1 + 1, "deleted, made, dropped"
+        assert session.one("select count(*) from pgqueue_child") == 0
+        assert session.column("select mode from modes") == []
+    finally:
+        session.rollback()
+        for name in partitions(session):
+            session.rows(f"drop table {name}")
+        session.rows("delete from pgqueue_child")
+        session.rows("delete from pgqueue_step")
+        session.rows("delete from pgqueue_attempt")
+        session.rows("drop function note")
+        session.rows("drop table modes")
+        session.commit()
+
+
+def test_while_a_day_of_the_history_is_dropped_the_days_of_steps_are_made_all_the_same(connect: Connect) -> None:
+    session, dropping = connect(autocommit=False), connect(autocommit=False)
+    an_old_day_with_a_child(session)
+    session.rows("insert into pgqueue_event (name, payload, emitted_at) values ('old', '1', '2023-11-14')")
+    session.commit()
+    try:
+        dropping.rows("lock table pgqueue_attempt in access exclusive mode")
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 0, "nobody calls it without end"
+        dropping.rollback()
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1 + 1
+        assert partitions(session) == ["pgqueue_step_20231119"]
+    finally:
+        dropping.rollback()
+        session.rollback()
+        for name in partitions(session):
+            session.rows(f"drop table {name}")
+        session.rows("delete from pgqueue_child")
+        session.rows("delete from pgqueue_step")
+        session.rows("delete from pgqueue_attempt")
+        session.commit()
+
+
 @pytest.mark.parametrize("tag", ["CREATE TABLE", "DROP TABLE"])
 def test_a_day_that_cannot_be_made_or_dropped_keeps_no_event(connect: Connect, tag: str) -> None:
     session = connect(autocommit=False)
