@@ -2150,7 +2150,7 @@ begin
     -- One statement asks all questions first, because a worker that was woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
            exists (select from pgqueue_arrival),
-           exists (select from pgqueue_ended e where e.look_at <= v_now),
+           exists (select from pgqueue_ended e where e.look_at <= v_now or e.look_at > v_now + 60000),  -- as in settle
            exists (select from pgqueue_lane),
            p_floor_queues is null and (
                select true
@@ -2718,7 +2718,9 @@ as $$
     select least(
         (select m.unlock_at from pgqueue_message m where m.unlock_at is not null order by m.unlock_at limit 1),
         (select m.check_at from pgqueue_message m where m.check_at is not null order by m.check_at limit 1),
-        (select e.look_at from pgqueue_ended e order by e.look_at, e.id limit 1),
+        -- Where the clock was ahead, it is now (pgqueue_message_settle).
+        (select case when e.look_at > pgqueue_now() + 60000 then pgqueue_now() else e.look_at end
+         from pgqueue_ended e order by e.look_at, e.id limit 1),
         (select least(min(q.alone_at) filter (where q.is_running), case when count(*) = 100 then pgqueue_now() + 60000 end)
          from (select m.alone_at,
                       (select true from pgqueue_queue p where p.name = m.queue and p.paused_at is not null) is null as is_running

@@ -88,7 +88,7 @@ begin
     -- One statement asks all questions first, because a worker that was woken for a single message waits for it.
     select exists (select from pgqueue_message m where m.unlock_at is not null and m.unlock_at <= v_now),
            exists (select from pgqueue_arrival),
-           exists (select from pgqueue_ended e where e.look_at <= v_now),
+           exists (select from pgqueue_ended e where e.look_at <= v_now or e.look_at > v_now + 60000),  -- as in settle
            exists (select from pgqueue_lane),
            p_floor_queues is null and (
                select true

@@ -109,6 +109,14 @@ def test_it_is_now_if_a_dependency_must_be_checked(session: Session) -> None:
     assert attention_at(session) == NOON
 
 
+@pytest.mark.parametrize(("ahead_ms", "expected"), [(60_000, NOON + 60_000), (60_001, NOON)])
+def test_it_is_now_for_an_end_that_came_while_the_clock_was_ahead(
+    session: Session, ahead_ms: int, expected: int
+) -> None:
+    session.rows("insert into pgqueue_ended (message_id, look_at) values (1, %s)", [NOON + ahead_ms])
+    assert attention_at(session) == expected
+
+
 def test_it_is_the_time_of_the_first_quarantined_message(session: Session) -> None:
     for n in (600, 500):
         session.rows(
