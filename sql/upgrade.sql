@@ -1365,7 +1365,8 @@ as $$
 --   keep       nothing happens to it
 --   replace    it gets all values of this call
 --   debounce   it gets the dequeue_at of this call: it runs when no call has come for a while
--- With both it expires when this call says, and where that is so long after the enqueue, created_at is the time of this call.
+-- With both it expires when this call says, unless it has begun before, as one that waits for a retry: that never expires.
+-- Where that is so long after the enqueue, created_at is the time of this call.
 -- Where no message holds the key but p_channel is full or was released (pgqueue_channel_room), p_id is null.
 -- A running message is never changed, whatever p_on_conflict is, nor one of a durable task that has begun: its steps have
 -- been done with the arguments that it has.  No conflict breaks the caller's transaction; only
