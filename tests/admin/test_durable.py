@@ -112,6 +112,15 @@ def test_a_page_shows_the_steps_and_their_values_by_permission(root: Visitor) ->
     assert "ch_1" not in text
 
 
+def test_steps_stand_in_the_order_of_attempts_whatever_the_clock_did_between_them(root: Visitor) -> None:
+    pk = suspend(Wait(name="second", delay_ms=60_000), step="first")
+    first = Step.objects.get(name="first")
+    Step.objects.filter(name="second").update(attempt=2, finished_at=first.finished_at - dt.timedelta(hours=1))
+    text = root.open(f"{MESSAGES}{pk}/change/").root.text.partition("ch_1")
+    assert "first" in text[0]
+    assert "sleep, attempt 2" in text[2]
+
+
 def test_a_person_with_the_permission_approves(clock: Clock) -> None:
     pk = ask(details='{"order": "<b>7</b>"}')
     ada = staff("view_group")

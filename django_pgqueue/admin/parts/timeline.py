@@ -24,7 +24,7 @@ select s.name, s.kind, s.status, s.attempt,
        left(s.error, 1000), case when pg_column_size(s.result) < 10000 then left(s.result::text, 1000) end
 from pgqueue_step s
 where s.message_id = %(id)s
-order by s.finished_at
+order by s.attempt, s.finished_at
 limit %(most)s
 """
 TONES = {"done": "green", "failed": "red", "waiting": "blue", "began": "amber", "unasked": "amber"}
