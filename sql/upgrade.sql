@@ -4808,7 +4808,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Withdraws waiting messages: they leave the queue and are appended to the history as cancelled.  Returns the ids of
--- the withdrawn messages, whose children are withdrawn too, unless they have begun; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
+-- the withdrawn messages, whose children are withdrawn too, unless they have begun.  The id of one that runs, or has
+-- ended, is missing in the result, and nothing happened to it.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
@@ -5087,7 +5088,9 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+        select h.id,
+               case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end,
+               p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
                case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id
@@ -5162,7 +5165,9 @@ begin
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+        select a.id,
+               case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end,
+               a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
         from asked a join unnest(v_ids, v_attempts, v_workers, v_created) as h (id, attempt, worker, created_at)
                  on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
@@ -5180,8 +5185,8 @@ set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
-    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.  p_created_at is that of the message; null: reads the days of
-    -- all messages.
+    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.
+    -- p_created_at is that of the message; null: reads the days of all messages.
     -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
     select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
     from pgqueue_step s
@@ -5463,8 +5468,9 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         not for an approval, whose event is that of the decision: it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
---                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
+--   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read.
+--                   Not for an approval, whose event is that of the decision
 --   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
 --                   not be one of them
 --   p_permission, p_details  for an approval: who may decide, and what that person is shown
@@ -5506,7 +5512,8 @@ begin
         v_decision := format('pgqueue:approval:%s:%s', p_id, p_name);
         p_event := coalesce(p_event, v_decision);
         if p_event <> v_decision then
-            raise exception 'message % would wait for the event %, which no decision of % emits', p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
+            raise exception 'message % would wait for the event %, which no decision of % emits',
+                p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
                 using errcode = 'invalid_parameter_value', hint = 'Leave p_event out.';
         elsif p_permission is not null then
             perform pgqueue_name_require(p_permission, 'a permission');
@@ -5547,7 +5554,10 @@ begin
     if p_name is not null then
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
-        select p_id, case when v_clock < v_message.created_at then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+        select p_id,
+               case when v_clock < v_message.created_at
+                    then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end,
+               v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
                case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s

@@ -6,7 +6,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Withdraws waiting messages: they leave the queue and are appended to the history as cancelled.  Returns the ids of
--- the withdrawn messages, whose children are withdrawn too, unless they have begun; the id of one that runs, or has ended, is missing in the result, and nothing happened to it.
+-- the withdrawn messages, whose children are withdrawn too, unless they have begun.  The id of one that runs, or has
+-- ended, is missing in the result, and nothing happened to it.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;

@@ -23,8 +23,9 @@ as $$
 --   p_name, p_kind  the step that waits: sleep, event or approval.  Its record keeps p_until for the next attempts; null:
 --                   the message waits for others
 --   p_until         when it is ready again, whatever happens (epoch ms; null: never)
---   p_event         not for an approval, whose event is that of the decision: it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
---                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read
+--   p_event         it is ready as soon as this event has been emitted; without p_name, that is the name of the step, too.
+--                   Where they differ, the record of the step keeps the event, so that retention keeps it until it is read.
+--                   Not for an approval, whose event is that of the decision
 --   p_after_ids     it is ready when these messages have left the queue, as with pgqueue_message_create_after; itself may
 --                   not be one of them
 --   p_permission, p_details  for an approval: who may decide, and what that person is shown
@@ -66,7 +67,8 @@ begin
         v_decision := format('pgqueue:approval:%s:%s', p_id, p_name);
         p_event := coalesce(p_event, v_decision);
         if p_event <> v_decision then
-            raise exception 'message % would wait for the event %, which no decision of % emits', p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
+            raise exception 'message % would wait for the event %, which no decision of % emits',
+                p_id, quote_literal(left(p_event, 50)), quote_literal(left(p_name, 50))
                 using errcode = 'invalid_parameter_value', hint = 'Leave p_event out.';
         elsif p_permission is not null then
             perform pgqueue_name_require(p_permission, 'a permission');
@@ -107,7 +109,10 @@ begin
     if p_name is not null then
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, result)
-        select p_id, case when v_clock < v_message.created_at then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end, v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
+        select p_id,
+               case when v_clock < v_message.created_at
+                    then v_message.created_at + (v_clock - date_trunc('day', v_clock)) else v_clock end,
+               v_clock, v_clock, p_until, p_attempt, p_kind, 'waiting', p_name,
                case when p_kind <> 'approval' and p_event <> p_name then to_jsonb(p_event) end
         where not exists (
             select from pgqueue_step s

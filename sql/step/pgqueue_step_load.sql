@@ -6,8 +6,8 @@ set search_path from current
 set enable_seqscan = off
 set jit = off
 as $$
-    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.  p_created_at is that of the message; null: reads the days of
-    -- all messages.
+    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.
+    -- p_created_at is that of the message; null: reads the days of all messages.
     -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
     select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
     from pgqueue_step s

@@ -30,7 +30,9 @@ as $$
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, error, result)
-        select h.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
+        select h.id,
+               case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end,
+               p_started_at, c.now, p_attempt, p_kind, p_status, p_name, left(p_error, 1000000),
                case when pgqueue_message_is_large(p_result) then pgqueue_message_readable(p_result, 'result') else p_result end
         from held h cross join pgqueue_clock() as c (now)
         returning message_id

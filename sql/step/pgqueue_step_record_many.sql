@@ -59,7 +59,9 @@ begin
     recorded as (
         insert into pgqueue_step (
             message_id, recorded_at, started_at, finished_at, attempt, kind, status, name, result)
-        select a.id, case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end, a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
+        select a.id,
+               case when c.now < h.created_at then h.created_at + (c.now - date_trunc('day', c.now)) else c.now end,
+               a.started_at, c.now, a.attempt, a.kind, a.status, a.name,
                case when pgqueue_message_is_large(a.result) then pgqueue_message_readable(a.result, 'result') else a.result end
         from asked a join unnest(v_ids, v_attempts, v_workers, v_created) as h (id, attempt, worker, created_at)
                  on h.id = a.id and h.attempt = a.attempt and h.worker = a.worker
