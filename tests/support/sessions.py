@@ -42,7 +42,7 @@ class Session:
 
     def rows(self, sql: str, parameters: Any = None) -> list[Any]:
         cursor = self.connection.execute(sql.encode(), parameters)
-        return cursor.fetchall() if cursor.description else []
+        return [] if cursor.description is None else cursor.fetchall()  # one row of no columns is a row
 
     def column(self, sql: str, parameters: Any = None) -> list[Any]:
         return [row[0] for row in self.rows(sql, parameters)]
