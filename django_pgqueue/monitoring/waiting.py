@@ -112,7 +112,7 @@ left join lateral (
       and m.awaited_event is not distinct from case s.kind
           when 'event' then coalesce(s.result #>> '{}', s.name)
           when 'approval' then format('pgqueue:approval:%%s:%%s', m.id, s.name) end
-    order by s.finished_at desc limit 1) as w on true
+    order by s.attempt desc, s.finished_at desc limit 1) as w on true
 left join lateral (
     select a.finished_at from pgqueue_attempt a
     where a.message_id = m.id and m.suspended_attempt is not null and w.since is null

@@ -192,6 +192,7 @@ def test_a_session_that_acknowledges_and_never_answers_is_closed(
     assert statuses(ended(held)) == ["succeeded"]
     assert "the session has not answered for" in caplog.text
     assert statuses(ended(write.enqueue("y"))) == ["succeeded"]
+    consumer.stop()  # it would connect again, behind the proxy
 
 
 def test_a_session_that_hangs_while_it_is_opened_is_closed(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
