@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from tests.support.address import conninfo
 from tests.support.databases import refusing_connections
 from tests.support.proxy import DROP
 from tests.support.site import jobs, slow, tasks
+from tests.support.site.receivers import listening
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
@@ -112,6 +113,30 @@ def test_a_role_that_cannot_be_assumed_is_no_connection(
     failed = [each for each in results if "failed" in statuses(each)]
     assert len(failed) <= (0 if task is jobs.write_atomically else 1)
     assert len(effects()) == len(results) - len(failed)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("task", [jobs.write, jobs.write_atomically], ids=["sync", "atomic"])
+@pytest.mark.parametrize("who", ["a job", "a receiver"])
+def test_no_job_goes_on_without_its_role_behind_one_that_swallowed_the_error(
+    consume: Consume, effects: Effects, who: str, task: AnyTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be the first connection of the thread, of which Django has told nobody."""
+    monkeypatch.setattr(connect_first, "PAUSES", (None,))
+    options = connections.settings["default"]["OPTIONS"]
+    consume(threads=1)
+    monkeypatch.setitem(connections.settings["default"], "OPTIONS", {**options, "assume_role": "nobody_here"})
+    if who == "a job":
+        assert statuses(ended(jobs.write_if_it_can.enqueue("x"))) == ["succeeded"]
+    with listening("started", try_to_write) if who == "a receiver" else nullcontext():
+        result = task.enqueue("y")
+        wait_until(lambda: statuses(result), "it has ended, or was put back")
+    assert statuses(result)[0] == ("deferred" if task is jobs.write_atomically else "failed")
+    assert effects() == []
+
+
+def try_to_write(**_: Any) -> None:
+    jobs.write_if_it_can.call("of the receiver")
 
 
 @pytest.mark.django_db(transaction=True)

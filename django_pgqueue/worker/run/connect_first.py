@@ -69,7 +69,7 @@ class ConnectFirst:
     def learn(self, execution: Execution, exception: BaseException) -> None:
         """Called where the task ran, with the reason of its failure."""
         connection = connections[execution.backend.settings.database]
-        if is_unfinished(connection) and not connection.in_atomic_block:
+        if is_unfinished(connection):
             connection.close()
             self.turn_on()
         elif is_of_a_connection(exception) and not _is_connected(connection):
@@ -134,7 +134,7 @@ def _connect(database: str) -> None:
     if connection.in_atomic_block:
         return
     if connection.connection is not None:
-        if answers(connection):  # another async job may be reading from it
+        if answers(connection) and not is_unfinished(connection):  # another async job may be reading from it
             return
         connection.close()
     established(connection)

@@ -57,11 +57,11 @@ def _is_pooled(connection: Any) -> bool:
 connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.run.connections")
 
 
-def has_connected() -> bool:
+def has_connected(database: str) -> bool:
     """Whether this thread has ever opened a connection, which then has to be left clean: to look at the connections
     costs more than a small job does.
     """
-    return _here.has_connected
+    return _here.has_connected or is_unfinished(connections[database])
 
 
 def leave_connections_clean(message: Received, *, shared: bool = False) -> None:
@@ -163,7 +163,7 @@ def close_lost_connections() -> None:
 def is_unfinished(connection: Any) -> bool:
     """Whether Django has connected and failed then, at the role to assume, say.  It would go on without that."""
     session = driver_of(connection.connection)
-    return bool(_pooled) and session is not None and state_of(session) is None
+    return bool(_pooled) and session is not None and state_of(session) is None and not connection.in_atomic_block
 
 
 def answers(connection: Any) -> bool:
@@ -190,6 +190,8 @@ def roll_back_what_is_open(message: Received, who: str) -> None:
     """
     for connection in connections.all(initialized_only=True):
         _roll_back_if_open(connection, message, who)
+        if is_unfinished(connection):
+            connection.close()
 
 
 def _roll_back_if_open(connection: Any, message: Received, who: str) -> None:

@@ -174,6 +174,12 @@ def write(word: str) -> None:
     write_effect(word)
 
 
+@task
+def write_if_it_can(word: str) -> None:
+    with contextlib.suppress(DatabaseError):
+        write_effect(word)
+
+
 @task(atomic=True)
 def write_atomically(word: str) -> None:
     write_effect(word)
