@@ -62,7 +62,7 @@ def reach(alias: str, *, returncode: int = 1) -> None:
         connections[alias].ensure_connection()
     except DatabaseError as error:
         connections[alias].close()
-        message = f"The database {alias!r} cannot be reached: {error}"
+        message = f"The database {alias!r} cannot be reached: {error}\nStart the server, or correct DATABASES."
         raise CommandError(message, returncode=returncode) from error
 
 

@@ -83,6 +83,7 @@ def test_a_database_that_cannot_be_reached_is_named(arguments: tuple[str, ...]) 
     found = run(*arguments, DATABASE_URL="postgres://nobody@127.0.0.1:1/shop")
     assert found.returncode == 1
     assert found.stderr.startswith("CommandError: The database 'default' cannot be reached: connection")
+    assert found.stderr.rstrip().endswith("\nStart the server, or correct DATABASES.")
 
 
 @pytest.mark.django_db(transaction=True)

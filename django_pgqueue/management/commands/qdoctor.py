@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import CommandError, no_translations
-from django.db import OperationalError
+from django.db import NotSupportedError, OperationalError
 
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import progress
@@ -87,7 +87,11 @@ class Command(PrintingCommand):
         self.stdout.write("Enqueue a task: it runs at once. manage.py qstatus shows the queue.")
 
     def _examined(self, database: str) -> list[Finding]:
-        databases.reach(database, returncode=CAN_NOT_ASK)
+        try:
+            databases.reach(database, returncode=CAN_NOT_ASK)
+        except CommandError as error:
+            if not isinstance(error.__cause__, NotSupportedError):  # an old server is a finding
+                raise
         try:
             with progress.bar("looking", len(examination.CHECKS)) as advance:
                 return examine(

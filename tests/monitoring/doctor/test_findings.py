@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import shutil
 import socket
@@ -1291,15 +1292,20 @@ def test_statement_pooler(by_port: Callable[[int], Subject], public_folder: Path
     assert "statement pooling" in found.found
 
 
-def test_old_server(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_server(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert list(platform.product(Subject("default"))) == []
     connection.close()
     with monkeypatch.context() as patched:
         patched.setattr(connection.features, "minimum_database_version", (99,))
         patched.setattr(base, "RAN_DB_VERSION_CHECK", set())  # Django asks once in a process
         found = only(examine(Subject("default")))
-    assert found.name == "old-server"
-    assert "99" in found.found
+        assert found.name == "old-server"
+        assert "99" in found.found
+        with pytest.raises(SystemExit, match="1"):
+            call_command("qdoctor", json=True)
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)["findings"]] == ["old-server"]
 
 
 def test_not_postgresql(find: Find, db: None) -> None:
