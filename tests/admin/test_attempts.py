@@ -167,6 +167,16 @@ class TestFilters:
             page = root.open(ATTEMPTS, finished_at__range__lte_0="2018-02-17", **until)
             assert page.column("message") == [str(inside)]
 
+    @pytest.mark.parametrize("side", ["gte", "lte"])
+    def test_a_time_that_a_clock_skips_leaves_nothing_out(
+        self, root: Visitor, clock: Clock, settings: Any, side: str
+    ) -> None:
+        settings.TIME_ZONE = "Europe/Berlin"
+        clock.move_to(dt.datetime(2026, 3, 29, 1, 15, tzinfo=dt.UTC))  # a quarter of an hour after the change
+        inside = ended(clock=clock)
+        given = {f"finished_at__range__{side}_0": "2026-03-29", f"finished_at__range__{side}_1": "02:30:00"}
+        assert root.open(ATTEMPTS, **given).column("message") == [str(inside)]
+
     def test_by_the_duration_of_the_attempt(self, root: Visitor, clock: Clock) -> None:
         seconds = {"fast": 0.05, "half": 0.5, "slow": 5, "hour": 3600}
         sent = {name: ended(took, clock=clock) for name, took in seconds.items()}

@@ -315,13 +315,22 @@ class MomentRangeFilter(DateTimeRangeFilter):  # type: ignore[misc]
             self.lookup_kwarg_lte: MomentField(
                 gettext("Until"),
                 MomentWidget(gettext("Until date"), gettext("Until time")),
-                time=dt.time.max.replace(fold=1),  # of an hour that a clock shows twice, the second one
+                time=dt.time.max.replace(fold=1),
             ),
         }
         return type("MomentRangeForm", (forms.BaseForm,), {"base_fields": fields})
 
     def choices(self, changelist: ChangeList) -> Iterator[dict[str, Any]]:
         yield range_form(changelist, self.expected_parameters())
+
+    @staticmethod
+    def make_dt_aware(value: dt.datetime, tzname: dt.tzinfo) -> dt.datetime:
+        """A clock that is changed shows some times twice, and skips some: *Until* is the later moment, *From* the
+        earlier one.
+        """
+        both = (value.replace(fold=0), value.replace(fold=1))
+        moment = (min if value.fold else max)(both, key=tzname.utcoffset)  # type: ignore[arg-type]
+        return DateTimeRangeFilter.make_dt_aware(moment, tzname)  # type: ignore[no-any-return]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         if not self.used_parameters:
