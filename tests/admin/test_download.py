@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,11 @@ def test_times_of_all_lists_are_in_utc(root: Visitor) -> None:
     for url, names in times.items():
         row = downloaded(root, url)[0]
         assert all(row[name].endswith("+00:00") for name in names), row
+
+
+def test_a_paused_schedule_has_no_next_time(root: Visitor) -> None:
+    by_hand(paused_at=dt.datetime.now(dt.UTC))
+    assert downloaded(root, SCHEDULES)[0]["next_at"] is None
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\t=1"])

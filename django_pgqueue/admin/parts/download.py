@@ -107,7 +107,8 @@ def name_of(column: Any) -> str:
 def value(admin: Any, row: Any, column: Any) -> Any:
     name = chosen_columns.name_of(column)
     attribute = VALUES.get(name)
-    if attribute in row.__dict__:
+    rests = attribute == "next_at" and row.__dict__.get("paused") is not None
+    if attribute in row.__dict__ and not rests:
         known = row.__dict__[attribute]
         if isinstance(known, dt.timedelta):
             return known.total_seconds()
