@@ -128,7 +128,10 @@ def _cronsim(expression: str, moment: dt.datetime) -> Any:
     try:
         return CronSim(expression, moment)
     except (CronSimError, ValueError, TypeError, AttributeError) as error:
-        message = f"{expression!r} is not a cron expression ({error}). Five fields: minute hour day month weekday."
+        message = (
+            f"{expression!r} is not a cron expression ({error}). Five fields: minute hour day month weekday. From "
+            "cronsim 2.7 on, the second may stand before them."
+        )
         raise InvalidSchedule(message) from error
 
 

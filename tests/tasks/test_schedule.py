@@ -289,6 +289,7 @@ def test_a_rule_has_a_description(rule: Rule, words: str) -> None:
             for wrong in (dt.timedelta(microseconds=1500), 60, "1 hour", None)
         ),
         (partial(Rule, interval_ms=86_400_000 * 10**9), "86400000000000000 ms' is never due"),
+        (partial(Rule, cron="whenever"), "From cronsim 2.7 on, the second may stand before"),
         (partial(Rule, cron="* * * * *", interval_ms=1000), "either a cron expression or an interval"),
         (Rule, "either a cron expression or an interval"),
         (partial(cron, "0 0 * * *", catch_up="never"), "skip, one, all, not 'never'"),
