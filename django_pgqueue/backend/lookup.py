@@ -15,6 +15,7 @@ from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS, task_backends
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.functions import explained
+from django_pgqueue.values import versions
 
 
 def pgqueue_backends() -> dict[str, PgQueueBackend]:
@@ -113,7 +114,8 @@ def version_of(database: str) -> str | None:
     """Returns the VERSION of the backends with their queue in this database, and of several the default one's."""
     backends = [backend for backend in pgqueue_backends().values() if backend.settings.database == database]
     backends.sort(key=lambda backend: backend.alias != DEFAULT_TASK_BACKEND_ALIAS)
-    return next((backend.settings.version for backend in backends if backend.settings.version is not None), None)
+    named = (backend.settings.version for backend in backends if backend.settings.version is not None)
+    return versions.checked(next(named, None))
 
 
 def _forget(setting: str, **_: Any) -> None:

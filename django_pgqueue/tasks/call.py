@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
 from django_pgqueue.tasks import after as dependencies, channel as channels, expires, habits, registry, unique
-from django_pgqueue.values import content, times
+from django_pgqueue.values import content, times, versions
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -113,7 +113,7 @@ def shared(
         "headers": None if headers is None else json.dumps(headers),
         "max_attempts": max_attempts(task, options),
         "max_lost": getattr(task, "max_lost", None),
-        "version": options.version,
+        "version": versions.checked(options.version),
     }
 
 

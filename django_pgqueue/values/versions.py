@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.values.names import CONTROL_CHARACTER, is_text
 
 MAX_BYTES = 100
@@ -18,6 +19,17 @@ def is_version(value: object) -> bool:
     [True, False, False, False]
     """
     return is_text(value, max_bytes=MAX_BYTES) and value != "" and CONTROL_CHARACTER.search(value) is None
+
+
+def checked(version: str | None) -> str | None:
+    """Returns the VERSION of a backend.  Raises PgQueueError if it is none: a site may run without any check."""
+    if version is None or is_version(version):
+        return version
+    message = (
+        f"VERSION in the OPTIONS of TASKS is {version!r}: it must be a text of at most {MAX_BYTES} bytes, such as "
+        "'2024.10.1'."
+    )
+    raise PgQueueError(message)
 
 
 def looks_like_a_hash(version: str) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import logging
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +27,9 @@ from django_pgqueue.compat import (
     TaskResult,
     TaskResultStatus,
 )
-from django_pgqueue.exceptions import ContentTooLarge, InvalidContent, InvalidMessage
+from django_pgqueue.exceptions import ContentTooLarge, InvalidContent, InvalidMessage, PgQueueError
 from django_pgqueue.models import Message
+from django_pgqueue.routing import Exchange
 from tests.support import tasks
 from tests.support.django_tasks_api import PACKAGE, default_task_backend
 from tests.support.fixtures.backend import no_queries
@@ -220,6 +222,16 @@ class TestArguments:
         with no_queries(), pytest.raises(ContentTooLarge, match=r"101 bytes .* may have 100\b.*MAX_CONTENT_BYTES"):
             tasks.do_nothing.enqueue("x" * (room + 1))
         assert Message.objects.count() == 1
+
+    @pytest.mark.parametrize("version", [42, "2024\n10", ["2024"]], ids=repr)
+    def test_a_version_that_is_none_is_named(self, settings: Settings, version: Any) -> None:
+        """A site that runs no check would read that its queue is outdated."""
+        settings.TASKS = {"default": {"BACKEND": OURS, "QUEUES": [], "OPTIONS": {"VERSION": version}}}
+        said = rf"VERSION in the OPTIONS of TASKS is {re.escape(repr(version))}: it must be a text"
+        for enqueue in (tasks.do_nothing.enqueue, Exchange("orders").publish):
+            with pytest.raises(PgQueueError, match=said) as refused:
+                enqueue("order.created", {})
+            assert type(refused.value) is PgQueueError
 
 
 class TestRunAfter:
