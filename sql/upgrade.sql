@@ -3867,6 +3867,7 @@ declare
     v_days integer := 0;
     v_kept integer := 0;
     v_prepared date := '-infinity';
+    v_refused date[] := '{}';
     v_dropped boolean := false;
     v_refusal text;
     v_detail text;
@@ -3978,13 +3979,15 @@ begin
                     when lock_not_available then
                         exit;
                     when others then
+                        v_prepared := v_day;
+                        v_refused := v_refused || v_day;
                         get stacked diagnostics
                             v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
-                        exit;
                 end;
             end loop;
             exit when v_partition.day > v_prepared;  -- the next call goes on
         end if;
+        continue when v_partition.day = any (v_refused);
         v_days := v_days + 1;
         begin
             v_unread := 0;
@@ -5267,11 +5270,13 @@ as $$
 -- Maintains the tables of durable tasks.  Returns how many partitions of pgqueue_step it has made or dropped, and how
 -- many rows of other tables it has deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in
--- pgqueue_step_default.  Drops one that is older than p_days_kept whole days (null: keeps all): what belongs to a message
--- that is still in the queue is written anew first, and so is that of one that has ended since, into the day of its end.
--- Deletes events of those days, decisions and children of messages that had ended by then, and, however young, budgets
--- of ended messages and what nobody can decide any more, up to 10,000 of each.  It keeps the events for which a message
--- has begun to wait and that it has not read yet: its queue may have been paused ever since, or nobody knows its task.
+-- pgqueue_step_default.  Deletes events that are older than p_days_kept whole days (null: keeps all), decisions and
+-- children of messages that had ended by then, and, however young, budgets of ended messages and what nobody can decide
+-- any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read
+-- yet: its queue may have been paused ever since, or nobody knows its task.
+-- If all that was nothing, it drops a partition that is as old: what the rest has locked would be locked meanwhile.  The
+-- steps of a message that is still in the queue are written anew first, and those of one that has ended since, into the
+-- day of its end.
 -- Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a lake gets the steps of a message with the
 -- attempt that ends it.
 -- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
@@ -5393,7 +5398,7 @@ begin
         when lock_not_available then  -- held by a session that reads the default partition
             null;
     end;
-    if p_days_kept is not null then
+    if p_days_kept is not null and v_changed = 0 then  -- what was done holds locks that others wait for
         for v_partition in
             select c.relname
             from pg_inherits i

@@ -91,7 +91,7 @@ class Parts:
     def fails_again(self, part: str) -> bool:
         """Whether a part fails however it is tried, and not because others had locked something for a moment."""
         postponed = self._postponed.get(part)
-        return postponed is not None and postponed.problem is not None and postponed.failures >= FAILURES
+        return postponed is not None and postponed.failures >= FAILURES
 
     @property
     def problems(self) -> list[str]:
@@ -99,9 +99,10 @@ class Parts:
 
     def _postpone(self, part: str, error: Exception) -> None:
         postponed = self._postponed.setdefault(part, Postponed())
-        if postponed.problem is None and not isinstance(error, BUSY_ERRORS):
-            postponed.problem = f"{part}: {first_line(error)}"
-            logger.error("not possible worker=%s %s", self.session.consumer, postponed.problem)
-        postponed.failures += 1
+        if not isinstance(error, BUSY_ERRORS):
+            postponed.failures += 1
+            if postponed.problem is None:
+                postponed.problem = f"{part}: {first_line(error)}"
+                logger.error("not possible worker=%s %s", self.session.consumer, postponed.problem)
         postponed.until = time.monotonic() + postponed.seconds
         postponed.seconds = min(MAX_POSTPONE_SECONDS, 2 * postponed.seconds)

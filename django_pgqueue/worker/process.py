@@ -212,7 +212,7 @@ class WorkerProcess:
     @property
     def _cannot_claim(self) -> bool:
         """Whether to leave with an exit code: who starts a burst again and again would have more and more that wait."""
-        return self.settings.burst and not self.settings.quarantine and self.parts.fails_again("claim")
+        return self.settings.burst and self.parts.fails_again("claim")
 
     def _is_idle_for_long(self) -> bool:
         """Whether to leave.  A burst leaves by itself.  Otherwise the processes of a worker leave together."""

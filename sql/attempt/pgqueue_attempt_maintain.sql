@@ -35,6 +35,7 @@ declare
     v_days integer := 0;
     v_kept integer := 0;
     v_prepared date := '-infinity';
+    v_refused date[] := '{}';
     v_dropped boolean := false;
     v_refusal text;
     v_detail text;
@@ -146,13 +147,15 @@ begin
                     when lock_not_available then
                         exit;
                     when others then
+                        v_prepared := v_day;
+                        v_refused := v_refused || v_day;
                         get stacked diagnostics
                             v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
-                        exit;
                 end;
             end loop;
             exit when v_partition.day > v_prepared;  -- the next call goes on
         end if;
+        continue when v_partition.day = any (v_refused);
         v_days := v_days + 1;
         begin
             v_unread := 0;

@@ -28,7 +28,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
 
 
 def _never_postponed(self: module.Postponed) -> None:
-    self.until, self.seconds, self.problem = 0.0, 0.0, None
+    self.until, self.seconds, self.problem, self.failures = 0.0, 0.0, None, 0
 
 
 def fail() -> None:
@@ -58,3 +58,16 @@ def test_a_part_that_works_again_has_no_problem_and_its_next_error_is_logged(
     assert parts.problems == []
     parts.do("dependencies", fail)
     assert len(lines(caplog)) == 2
+
+
+def test_a_part_fails_again_after_three_errors_that_are_not_of_a_busy_moment(parts: Parts) -> None:
+    def is_busy() -> None:
+        raise psycopg.errors.LockNotAvailable
+
+    for work in (is_busy, is_busy, is_busy, fail, is_busy, fail):
+        parts.do("claim", work)
+        assert not parts.fails_again("claim")
+    parts.do("claim", fail)
+    assert parts.fails_again("claim")
+    parts.do("claim", lambda: None)
+    assert not parts.fails_again("claim")

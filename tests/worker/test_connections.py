@@ -26,7 +26,7 @@ from django_pgqueue.worker.run import (
     session_reset,
     threads,
 )
-from django_pgqueue.worker.run.connections import close_lost_connections, leave_connections_clean
+from django_pgqueue.worker.run.connections import close_lost_connections, has_connected, leave_connections_clean
 from django_pgqueue.worker.run.session_reset import state_of, watch
 from tests.support.address import conninfo
 from tests.support.databases import refusing_connections
@@ -123,9 +123,12 @@ def test_no_job_goes_on_without_its_role_behind_one_that_swallowed_the_error(
 ) -> None:
     """It may be the first connection of the thread, of which Django has told nobody."""
     monkeypatch.setattr(connect_first, "PAUSES", (None,))
-    options = connections.settings["default"]["OPTIONS"]
+    with connection.cursor() as cursor:
+        cursor.execute("select current_user")
+        [[role]] = cursor.fetchall()
+    monkeypatch.setitem(connections.settings, "default", with_the_role(role))
     consume(threads=1)
-    monkeypatch.setitem(connections.settings["default"], "OPTIONS", {**options, "assume_role": "nobody_here"})
+    monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "assume_role", "nobody_here")
     if who == "a job":
         assert statuses(ended(jobs.write_if_it_can.enqueue("x"))) == ["succeeded"]
     with listening("started", try_to_write) if who == "a receiver" else nullcontext():
@@ -133,6 +136,31 @@ def test_no_job_goes_on_without_its_role_behind_one_that_swallowed_the_error(
         wait_until(lambda: statuses(result), "it has ended, or was put back")
     assert statuses(result)[0] == ("deferred" if task is jobs.write_atomically else "failed")
     assert effects() == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_of_another_database_without_its_role_is_seen_too(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connections.settings, "reports", with_the_role("nobody_here"))
+    consume(threads=1)
+
+    def first_use_of_a_thread() -> tuple[bool, bool]:
+        before = has_connected()
+        with suppress(psycopg.Error):
+            connections["reports"].connect()
+        found = before, has_connected()
+        connections["reports"].close()
+        return found
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(first_use_of_a_thread).result() == (False, True)
+
+
+def with_the_role(name: str) -> dict[str, Any]:
+    """The settings of the queue's database."""
+    default = connections.settings["default"]
+    return {**default, "OPTIONS": {**default["OPTIONS"], "assume_role": name}}
 
 
 def try_to_write(**_: Any) -> None:

@@ -29,7 +29,7 @@ class Overlap:
     different: int
     """Ids that both have, of different attempts."""
     lost: int
-    """Attempts that only the lake has, of the oldest day in the database or later: retention drops whole days."""
+    """Attempts that only the lake has.  Retention drops whole days, and a server that went back loses the last ones."""
     last_same: int
     """The last transaction that wrote one of the same."""
     first_new: int | None
@@ -53,8 +53,8 @@ class Overlap:
         return (
             "A replica took over without the last transactions, or the server was restored from a backup that is older "
             "than the last export, or two servers write this lake. Nothing more was written. To go on with this "
-            f"server: {erase}qpipeline export --adopt. If you need attempts that only the lake has, copy it first. Or "
-            "use another folder."
+            f"server: {erase}qpipeline export --adopt. It also reads again what was erased from the lake after that. "
+            "If you need attempts that only the lake has, copy it first. Or use another folder."
         )
 
 
@@ -84,8 +84,8 @@ def overlap(
         )
         .collect()
     )
-    oldest = min((row.day for row in days if row.there), default=float("inf"))
-    days = [row for row in days if row.day >= oldest]
+    last = max((row.day for row in days if row.same), default=float("inf"))
+    days = [row for row in days if row.there or row.day > last]
 
     def values(name: str) -> list[int]:
         return [row[name] for row in days if row[name] is not None]

@@ -32,11 +32,15 @@ class _Here(threading.local):
 _here = _Here()
 _pooled: dict[str, bool] = {}
 """The databases of this process's workers, and whether a transaction pooler stands in front of them."""
+_assumes_roles = False
+"""Whether Django assumes a role after it has connected to one of the project's databases."""
 
 
 def clean_sessions(database: str, *, pooled: bool) -> None:
     """Called by a worker before its first job: from now on its sessions are put back as they were after connecting."""
+    global _assumes_roles  # noqa: PLW0603 -- of the process
     _pooled[database] = pooled
+    _assumes_roles = any("assume_role" in (one.get("OPTIONS") or {}) for one in connections.settings.values())
 
 
 def _note_connection(connection: Any, **_: Any) -> None:
@@ -57,11 +61,13 @@ def _is_pooled(connection: Any) -> bool:
 connection_created.connect(_note_connection, dispatch_uid="django_pgqueue.worker.run.connections")
 
 
-def has_connected(database: str) -> bool:
+def has_connected() -> bool:
     """Whether this thread has ever opened a connection, which then has to be left clean: to look at the connections
     costs more than a small job does.
     """
-    return _here.has_connected or is_unfinished(connections[database])
+    if _here.has_connected or not _assumes_roles:
+        return _here.has_connected
+    return any(map(is_unfinished, connections.all(initialized_only=True)))  # Django tells nobody of such a session
 
 
 def leave_connections_clean(message: Received, *, shared: bool = False) -> None:

@@ -284,7 +284,7 @@ class Execution:
 
     def clean_up_after_receivers(self, signal: Signal) -> None:
         """Rolls back what a receiver began and did not end: the task would write into it, and lose that."""
-        if has_connected(self.backend.settings.database):
+        if has_connected():
             roll_back_what_is_open(self.message, f"A receiver of {signals.NAMES[signal]}")
 
     @property

@@ -178,7 +178,7 @@ class Threads:
         except BaseException as error:  # noqa: BLE001
             end = execution.broken(error)
         try:
-            if has_connected(execution.backend.settings.database):
+            if has_connected():
                 leave_connections_clean(message)
         finally:
             slot.execution = None

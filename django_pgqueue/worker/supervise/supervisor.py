@@ -236,7 +236,8 @@ class Supervisor:
         ran = self._bury(process)
         may_leave = is_alone or self.settings.leaves_after_seconds is not None
         if self.stops_asked or (may_leave and code in (0, 1) and has_left):  # 1: a burst that cannot claim
-            self.code = max(self.code, 0 if code in (0, RECYCLED) and has_left else 1)
+            is_well = code in (0, RECYCLED) or (is_alone and not self.stops_asked)
+            self.code = max(self.code, 0 if is_well and has_left else 1)
             if code < 0 and self.kill_at < float("inf"):  # by somebody else than this supervisor
                 logger.error(CRASHED, process.pid, code, lived, ": the process was stopping")
             if not is_replaced:

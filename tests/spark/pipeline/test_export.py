@@ -306,6 +306,26 @@ def test_a_day_that_only_the_lake_has_is_lost_if_the_server_has_older_ones(
             use(spark, lake, options=options)
 
 
+def test_a_day_that_only_the_lake_has_between_others_was_dropped(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """Retention goes on past a day that cannot be dropped, such as one that a view needs."""
+    session = connect()
+    ended(session, 3)
+    every = [row.id for row in session.rows("select id from pgqueue_attempt order by id")]
+    for days, attempt in zip((2, 1), every[:2], strict=True):
+        session.rows(
+            f"update pgqueue_attempt set finished_at = finished_at - interval '{days} days' where id = {attempt}"
+        )
+    export(spark, lake, options=options)
+    session.rows(f"delete from pgqueue_attempt where id = {every[1]}")
+    session.rows(BACK)
+    assert adopt(spark, lake, options=options).same == 2
+    session.rows(BACK)
+    assert export(spark, lake, options=options).rows == 0
+    assert ids(spark, lake) == every
+
+
 def test_a_second_server_that_writes_the_lake_meanwhile_is_noticed(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:

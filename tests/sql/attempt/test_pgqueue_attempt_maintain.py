@@ -96,6 +96,25 @@ def test_a_day_that_a_view_needs_keeps_no_other_old_day(connect: Connect) -> Non
         session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
 
 
+def test_a_day_that_cannot_be_prepared_keeps_no_other_old_day(connect: Connect) -> None:
+    session = connect(autocommit=False)
+    for day in range(3):
+        session.set_clock(NOON + day * DAY_MS)
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+        end_one(session, NOON + day * DAY_MS)
+    session.rows(
+        "insert into pgqueue_child (message_id, parent_id, created_at) "
+        "select min(message_id), -1, '2023-11-14' from pgqueue_attempt"
+    )
+    session.rows("create function refuse() returns trigger language plpgsql as $$ begin raise 'not this one'; end $$")
+    session.rows("create trigger refuse before update on pgqueue_child for each row execute function refuse()")
+    session.set_clock(NOON + 9 * DAY_MS)
+    assert session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2) == 3, "one made, two dropped"
+    assert partitions(session) == named(0, 9)
+    with pytest.raises(psycopg.errors.RaiseException, match="not this one"):
+        session.value("pgqueue_attempt_maintain", days_ahead=0, days_kept=2)
+
+
 def test_ten_days_that_cannot_be_dropped_keep_no_later_ones(connect: Connect) -> None:
     session = connect(autocommit=False)
     session.set_clock(NOON)

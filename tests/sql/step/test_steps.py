@@ -362,9 +362,10 @@ def test_what_retention_deletes_it_deletes_before_it_locks_the_steps(connect: Co
     session.commit()
     try:
         session.rows("create trigger note before delete on pgqueue_child for each row execute function note()")
-        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1 + 1, "deleted, made, dropped"
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1, "deleted, made"
         assert session.one("select count(*) from pgqueue_child") == 0
         assert session.column("select mode from modes") == []
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1, "dropped"
     finally:
         session.rollback()
         for name in partitions(session):
@@ -387,7 +388,8 @@ def test_while_a_day_of_the_history_is_dropped_the_days_of_steps_are_made_all_th
         assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1
         assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 0, "nobody calls it without end"
         dropping.rollback()
-        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1 + 1
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1 + 1
+        assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 1
         assert partitions(session) == ["pgqueue_step_20231119"]
     finally:
         dropping.rollback()
@@ -410,7 +412,10 @@ def test_a_day_that_cannot_be_made_or_dropped_keeps_no_event(connect: Connect, t
     session.value("pgqueue_step_maintain", days_ahead=0)
     refuse(session, tag)
     session.set_clock(NOON + 5 * DAY_MS)
-    assert session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3) == 2, "a day and an event"
+    changed = [session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)]
+    if tag == "CREATE TABLE":  # a call that deletes something drops no day
+        changed.append(session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3))
+    assert sum(changed) == 2, "a day and an event"
     assert session.column("select name from pgqueue_event") == []
     with pytest.raises(psycopg.errors.RaiseException, match=f"no {tag}, please"):
         session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
@@ -425,7 +430,7 @@ def test_a_day_of_steps_that_a_view_needs_keeps_no_other_old_day(connect: Connec
     first, second, third = step_days(session)
     session.rows(f"create view report as select * from {first}")
     session.set_clock(NOON + 9 * DAY_MS)
-    for _ in range(2):  # one is dropped a call
+    for _ in range(3):  # one is made, and then one is dropped a call
         session.value("pgqueue_step_maintain", days_ahead=0, days_kept=3)
     assert first in step_days(session)
     assert not {second, third} & set(step_days(session))
