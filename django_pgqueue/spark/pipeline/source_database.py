@@ -48,8 +48,8 @@ BEHIND = (
 )
 RECORDED = """
     select coalesce(l.position, 0), (l.exported_at at time zone 'UTC')::date
-    from pg_class c left join pgqueue_lake l on l.id = %s
-    where c.oid = 'pgqueue_lake'::regclass and has_table_privilege(c.oid, 'insert') and not pg_is_in_recovery()
+    from (select) as one left join pgqueue_lake l on l.id = %s
+    where has_table_privilege('pgqueue_lake', 'insert') and not pg_is_in_recovery()
 """
 HORIZON = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
