@@ -86,13 +86,15 @@ class ChannelForm(NamedForm):
         if not is_name(name):
             message = gettext("This cannot be the name of a channel: {rule}.").format(rule=NAMES_ARE)
             raise ValidationError(message)
-        if not self.may_change and Channel.objects.using(alias()).filter(pk=name).exists():
+        found = Channel.objects.using(alias()).filter(pk=name)
+        # Its first message has made one that has no limits yet.
+        if (found.exclude(set_at=None) if self.may_change else found).exists():
             message = gettext("There is a channel “{name}” already.").format(name=name)
             raise ValidationError(message)
         return name
 
     def validate_unique(self) -> None:
-        """An existing channel gets these limits, from users who may change channels."""
+        """See ``clean_name``."""
 
 
 @admin.display(description=gettext_lazy("running"))
