@@ -52,9 +52,11 @@ begin
     if exists (
         select from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
         where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+           or (select true from pgqueue_channel c where c.name = u.channel) is null
     ) then
-        -- New lanes.  The holder of a channel's advisory lock makes its rows, and the others go on without them.  A session
-        -- may insert a row without that lock (pgqueue_channel_set after a wait), so the wait for it is short.
+        -- New lanes, and those whose channel was removed while they were made.  The holder of a channel's advisory lock
+        -- makes its rows, and the others go on without them.  A session may insert a row without that lock
+        -- (pgqueue_channel_set after a wait), so the wait for it is short.
         begin
             perform set_config('lock_timeout', '10ms', true);
             insert into pgqueue_channel (name)
@@ -80,6 +82,7 @@ begin
         for v_lane in
             select u.channel, u.queue, u.raw from unnest(v_channels, v_queues, v_raws) as u (channel, queue, raw)
             where (select true from pgqueue_lane l where l.channel = u.channel and l.queue = u.queue and l.raw = u.raw) is null
+               or (select true from pgqueue_channel c where c.name = u.channel) is null
             order by random()
             limit 10
         loop

@@ -73,6 +73,19 @@ def test_a_dequeue_does_not_wait_for_a_channel_that_was_set_without_its_lock(con
     eventually(lambda: took("first"))
 
 
+def test_a_lane_that_is_made_while_its_channel_is_removed_gives_its_messages(connect: Connect) -> None:
+    """The dequeue that makes the lane still sees the channel, which an open transaction has deleted."""
+    remover, session = connect(autocommit=False), connect()
+    session.create(channel="acme", queue="mail")
+    session.value("pgqueue_message_complete", **token(session.take()))
+    session.dequeue()
+    assert remover.value("pgqueue_channel_prune") == 1
+    session.create("later", channel="acme", queue="bulk")
+    assert session.dequeue() == []
+    remover.commit()
+    assert contents(session.dequeue()) == ["later"]
+
+
 def test_an_uncommitted_end_blocks_neither_dequeues_nor_other_ends(connect: Connect) -> None:
     """So an atomic task, which ends in its own transaction, holds up nobody of its tenant."""
     set_channel(connect(), max_concurrency=3)
