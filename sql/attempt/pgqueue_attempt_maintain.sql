@@ -153,7 +153,9 @@ begin
                             v_refusal = message_text, v_detail = pg_exception_detail, v_sqlstate = returned_sqlstate;
                 end;
             end loop;
-            exit when v_partition.day > v_prepared;  -- the next call goes on
+            -- The next call goes on, also where all days are prepared: a session that waits for the lock of the drop may
+            -- have a snapshot from before it, and would find the ends of children neither here nor there.
+            exit when v_partition.day > v_prepared or v_kept > 0;
         end if;
         continue when v_partition.day = any (v_refused);
         v_days := v_days + 1;

@@ -10,15 +10,16 @@ set lock_timeout = '50ms'
 set plan_cache_mode = 'force_custom_plan'
 as $$
 -- Maintains the tables of durable tasks.  Returns how many partitions of pgqueue_step it has made or dropped, and how
--- many rows of other tables it has deleted: call it again as long as it does anything.
+-- many rows it has moved or deleted: call it again as long as it does anything.
 -- Makes, where there are any steps, the partitions from today to p_days_ahead days ahead, and of days whose rows are in
 -- pgqueue_step_default.  Deletes events that are older than p_days_kept whole days (null: keeps all), decisions and
 -- children of messages that had ended by then, and, however young, budgets of ended messages and what nobody can decide
 -- any more, up to 10,000 of each.  It keeps the events for which a message has begun to wait and that it has not read
 -- yet: its queue may have been paused ever since, or nobody knows its task.
 -- If all that was nothing, it drops a partition that is as old: what the rest has locked would be locked meanwhile.  The
--- steps of a message that is still in the queue are written anew first, and those of one that has ended since, into the
--- day of its end.
+-- call before moves the steps of a message that is still in the queue, and those of one that has ended since, into the
+-- day of its end.  A session that waits for the lock of the drop may have a snapshot from before it, in which the moved
+-- steps must be: otherwise a task would not find them, and do them again.
 -- Where pgqueue_lake has a lake, everything stays p_lake_days days longer: a lake gets the steps of a message with the
 -- attempt that ends it.
 -- A day that cannot be made or dropped, as an event trigger refuses, a right is missing, or a view needs it, keeps nothing
@@ -155,12 +156,7 @@ begin
                 -- Hardly any message that is as old has ended since: one look at each day finds them, and not one for
                 -- each message and day.
                 execute format(
-                    'insert into pgqueue_step (
-                        message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
-                     select s.message_id, date_trunc(''day'', k.at) + (s.recorded_at - date_trunc(''day'', s.recorded_at)),
-                            s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
-                     from %I s
-                     join (
+                    'with kept as (
                         select d.message_id, coalesce(
                             (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
                             e.at) as at
@@ -170,8 +166,18 @@ begin
                             where a.message_id <= $3 and a.final and a.finished_at >= $1 and a.finished_at < $2
                             group by a.message_id
                         ) as e on e.message_id = d.message_id
-                     ) as k on k.message_id = s.message_id and k.at is not null', v_partition, v_partition)
+                     ), moved as (
+                        delete from %I s using kept k where s.message_id = k.message_id and k.at is not null
+                        returning s.*, k.at
+                     )
+                     insert into pgqueue_step (
+                        message_id, recorded_at, started_at, finished_at, until, attempt, kind, status, name, error, result)
+                     select s.message_id, date_trunc(''day'', s.at) + (s.recorded_at - date_trunc(''day'', s.recorded_at)),
+                            s.started_at, s.finished_at, s.until, s.attempt, s.kind, s.status, s.name, s.error, s.result
+                     from moved s', v_partition, v_partition)
                     using v_since, v_until, v_last_id;
+                get diagnostics v_changed = row_count;
+                exit when v_changed > 0;
                 execute format('drop table %I', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call

@@ -6,8 +6,8 @@
 --            result is the event that it waits for, where its name is not that of the step
 --   unasked  an attempt has come to its end without asking for this step, which an earlier one had done: after a deploy
 --   done     result is what the step returns in every later attempt
--- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: pgqueue_step_maintain writes the
--- steps of messages that are still in the queue, or have ended since, anew, with another recorded_at, before it drops a day.
+-- Partitioned by the day (UTC) of recorded_at, so that retention drops partitions: before pgqueue_step_maintain drops a day,
+-- it gives the steps of messages that are still in the queue, or have ended since, another recorded_at.
 create table pgqueue_step (
     message_id  bigint not null,
     recorded_at timestamptz not null,

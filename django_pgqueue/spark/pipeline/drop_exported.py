@@ -72,6 +72,7 @@ def drop_exported(
                 continue
             copied = fingerprint(lake, day)
             try:
+                keep_ends(connection, day)
                 done = connection.execute("select pgqueue_attempt_drop(%s, %s)", (day, copied)).fetchone()
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                 kept[day] = "another session held a lock: run the command again"
@@ -83,6 +84,17 @@ def drop_exported(
                     f"the lake has {copied.partition(':')[0]} rows, and PostgreSQL has different ones: export first"
                 )
     return Dropped(days=tuple(dropped), kept=kept)
+
+
+def keep_ends(connection: psycopg.Connection, day: dt.date) -> None:
+    """Copies what the day has for parents, in transactions before that of the drop: a job that waits for the lock of
+    the drop may have a snapshot from before it, and finds the ends of its children here or there.
+    """
+    is_done = False
+    while not is_done:
+        with connection.transaction():
+            connection.execute("set local lock_timeout = '200ms'")
+            is_done = connection.execute("select pgqueue_child_keep(%s)", [day]).fetchone() == (0,)
 
 
 def unread_by_others(connection: psycopg.Connection, lake_id: str, day: dt.date) -> str | None:
