@@ -128,7 +128,7 @@ class JsonFormatter(logging.Formatter):
         fields.setdefault("trace_id", current_trace())
         fields = {**extra_of(record), "stack": record.stack_info, **fields}
         shown = {key: value for key, value in fields.items() if value is not None}
-        return json.dumps(shown, ensure_ascii=False, default=str)
+        return json.dumps(shown, default=str)  # in ASCII: every stream takes it
 
 
 def extra_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from django.db import connections
 from psycopg.pq import TransactionStatus
 
 from django_pgqueue.consumer.connection import answer_seconds, assuming, connect, listen
-from django_pgqueue.consumer.errors import is_of_no_use
+from django_pgqueue.consumer.errors import first_line, is_of_no_use
 from django_pgqueue.consumer.statements import Statements
 from django_pgqueue.functions import MISSED_AFTER_MS
 
@@ -161,7 +161,7 @@ class Session:
         if seconds == MIN_RECONNECT_SECONDS:
             self._broken_at = now
         line = f"database error {self.kind}=%s retry_in_seconds=%.1f: %s"
-        logger.warning(line, self.consumer, seconds, error)
+        logger.warning(line, self.consumer, seconds, first_line(error))
         if is_of_no_use(self.connection, error):
             self.connection.close()
         self._opened_at = float("inf") if self.is_closed else time.monotonic()

@@ -325,5 +325,5 @@ class Pump:
             functions.worker_gone(self.statements, self.id)
             self.connection.close()
         except psycopg.Error as error:  # the locks of what was held run out
-            logger.warning("database error listener=%s while leaving: %s", self.id, error)
+            logger.warning("database error listener=%s while leaving: %s", self.id, first_line(error))
         self.wakeup.close()

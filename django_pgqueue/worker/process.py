@@ -13,6 +13,7 @@ import psycopg
 from django_pgqueue import functions, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.connection import answer_seconds
+from django_pgqueue.consumer.errors import first_line
 from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
@@ -373,7 +374,7 @@ class WorkerProcess:
         try:
             self._end()
         except psycopg.Error as error:
-            logger.warning("database error worker=%s while leaving: %s", self.id, error)
+            logger.warning("database error worker=%s while leaving: %s", self.id, first_line(error))
         self.beside.stop()
         self.slots.join()
         self.wakeup.close()

@@ -123,14 +123,17 @@ def test_the_thread_goes_on_after_any_error() -> None:
     wait_until(lambda: "succeeded id=8" in text_of(lines), "it goes on")
 
 
-def test_a_line_that_cannot_be_encoded_loses_no_other(tmp_path: Path) -> None:
+def test_letters_that_the_stream_lacks_are_written_as_numbers(tmp_path: Path) -> None:
     with (tmp_path / "lines").open("w", encoding="ascii") as stream:
         lines = LineHandler(stream, logging.Formatter(PLAIN))
         for number, task in enumerate(["shop.tasks.pay", "shop.tasks.zählen", "shop.tasks.pay"]):
             lines.succeeded(end(message_id=number, task=task))
-        lines.flush()
+        with handled_by(lines) as logger:
+            logger.error("failed id=3 error=%s", "ValueError: ungültig \udcc3")
     written = (tmp_path / "lines").read_text().splitlines()
-    assert [line.split("id=")[1].split()[0] for line in written] == ["0", "2"]
+    assert [line.split("id=")[1].split()[0] for line in written] == ["0", "1", "2", "3"]
+    assert "task=shop.tasks.z\\xe4hlen" in written[1]
+    assert written[3].endswith("ung\\xfcltig \\udcc3")
 
 
 def test_a_process_that_can_start_no_thread_writes_by_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,12 @@ def record(message: str, *args: Any, name: str = "django_pgqueue.worker", **more
     return logging.LogRecord(name, logging.INFO, __file__, 1, message, args, more.get("exc_info"))
 
 
+def test_a_line_in_json_is_ascii_and_any_stream_takes_it() -> None:
+    said = JsonFormatter().format(record("failed error=%s", "ungültig \udcc3"))
+    assert said.isascii()
+    assert json.loads(said)["error"] == "ungültig \udcc3"
+
+
 @pytest.mark.parametrize(
     ("said", "fields"),
     [

@@ -62,6 +62,9 @@ class LineHandler(logging.StreamHandler[TextIO]):
         elif len(self._waiting) > MAX_WAITING:
             self.flush()
 
+    def format(self, record: logging.LogRecord) -> str:
+        return self._encodable(super().format(record))
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._write_waiting()  # logging holds the lock
@@ -104,17 +107,12 @@ class LineHandler(logging.StreamHandler[TextIO]):
         lines = []
         while self._waiting:
             lines.append(self._line(*self._waiting.popleft()))
-        try:
-            self.stream.write("".join(lines))
-        except UnicodeError:  # one of them cannot be encoded
-            for line in lines:
-                self._write_one(line)
+        self.stream.write(self._encodable("".join(lines)))
 
-    def _write_one(self, line: str) -> None:
-        try:
-            self.stream.write(line)
-        except UnicodeError:
-            self.handleError(logging.LogRecord(__name__, logging.INFO, __file__, 0, ascii(line), (), None))
+    def _encodable(self, text: str) -> str:
+        """A letter that the encoding of the stream lacks is written as its number, as by sys.stderr."""
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return text.encode(encoding, "backslashreplace").decode(encoding)
 
     def _line(self, at: float, end: EndedAttempt) -> str:
         second = int(at)

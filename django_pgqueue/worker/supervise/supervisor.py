@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
-from django_pgqueue.consumer.errors import CONNECTION_ERRORS
+from django_pgqueue.consumer.errors import CONNECTION_ERRORS, first_line
 from django_pgqueue.consumer.forks import end_children, flush_streams, guarded
 from django_pgqueue.consumer.wakeup import readable
 from django_pgqueue.exceptions import OutdatedQueue
@@ -377,7 +377,7 @@ def work(
         with guarded():
             return consumer.run()
     except CONNECTION_ERRORS as error:
-        logger.error("database error worker pid=%s cannot start: %s", os.getpid(), error)  # noqa: TRY400
+        logger.error("database error worker pid=%s cannot start: %s", os.getpid(), first_line(error))  # noqa: TRY400
         return 70
     except OutdatedQueue as error:  # the migrations were taken back since the supervisor looked
         logger.error("worker pid=%s cannot start: %s", os.getpid(), error)  # noqa: TRY400
