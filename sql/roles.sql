@@ -12,7 +12,6 @@
 -- No user logs in as one of them: grant pgqueue_producer to web;
 -- A function that runs with the rights of its owner cannot find objects of others: its search_path is the schema of the
 -- queue, then pg_temp, which would come first if it were not named; and only the owner may make objects in that schema.
--- pg_temp, which comes first where it is not named; and in that schema only its owner may make anything.
 \set ON_ERROR_STOP on
 begin;
 

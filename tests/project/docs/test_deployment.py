@@ -138,6 +138,10 @@ def test_labels_of_the_deployment_belong_together() -> None:
     assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
 
 
+def test_a_process_that_the_kernel_kills_does_not_stop_the_unit() -> None:
+    assert unit()["Service"]["OOMPolicy"] == "continue"
+
+
 def test_systemd_understands_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze (Debian: apt install systemd)")
