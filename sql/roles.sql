@@ -14,6 +14,20 @@
 -- queue, then pg_temp, which would come first if it were not named; and only the owner may make objects in that schema.
 \set ON_ERROR_STOP on
 begin;
+do $$
+declare
+    v_owner oid := (select c.relowner from pg_class c where c.oid = to_regclass('pgqueue_message'));
+begin
+    if v_owner is null then
+        raise exception 'The search_path (%) finds no queue.', current_setting('search_path')
+            using hint = 'To make one: psql -f sql/install.sql. For that of another schema: PGOPTIONS="-c search_path=..." '
+                'psql -f sql/roles.sql';
+    elsif not pg_has_role(v_owner, 'usage') then
+        raise exception 'The queue belongs to %, and % may not grant rights to it.', v_owner::regrole, current_user
+            using hint = 'Run roles.sql as its owner, or as a superuser.';
+    end if;
+end
+$$;
 
 select relnamespace::regnamespace::text as schema, relnamespace as schema_oid, relowner as owner_oid
 from pg_class where oid = 'pgqueue_message'::regclass \gset

@@ -410,6 +410,15 @@ def test_a_second_run_by_the_owner_changes_nothing(guarded: Guarded) -> None:
         assert described(session) == before
 
 
+def test_who_cannot_make_roles_of_the_queue_is_told_so_at_once(guarded: Guarded) -> None:
+    foreign = psql(guarded.conninfo_of("admin"), "-f", ROLES_FILE)
+    nothing = psql(guarded.conninfo, "-c", "set search_path = pg_catalog", "-f", ROLES_FILE)
+    assert (foreign.returncode, nothing.returncode) == (3, 3)
+    assert f"ERROR:  The queue belongs to {guarded.login('owner')}, and " in foreign.stderr
+    assert "ERROR:  The search_path (pg_catalog) finds no queue." in nothing.stderr
+    assert "WARNING" not in foreign.stderr
+
+
 def test_an_upgrade_grants_nothing_before_roles_are_applied_again(guarded: Guarded) -> None:
     """A function that is made anew has the rights of its caller, and a producer has none."""
     with guarded.session("owner") as owner:
