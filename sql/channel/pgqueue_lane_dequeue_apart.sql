@@ -68,7 +68,8 @@ begin
             perform pgqueue_lane_arm(p_channel => v_lane.channel);
             return query
             select * from pgqueue_lane_dequeue(
-                array[v_lane.queue], v_left, p_lock_ms, p_worker, p_tasks, p_channel => v_lane.channel);
+                array[v_lane.queue], v_left, p_lock_ms, p_worker, p_tasks, p_channel => v_lane.channel)
+            where (select true from pgqueue_message where false) is null;  -- as in pgqueue_message_dequeue
             get diagnostics v_taken = row_count;
             if v_taken = 0 then
                 raise exception using errcode = 'PQ001', message = 'nothing to take';

@@ -116,12 +116,15 @@ begin
     end if;
 
     if v_lanes and v_share_of_lanes > 0 then
+        -- The conditions name the table, so that sessions plan the statements anew when it gets a column.
         if p_brief then
             return query select * from pgqueue_lane_dequeue(
-                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues)
+            where (select true from pgqueue_message where false) is null;
         else
             return query select * from pgqueue_lane_dequeue_apart(
-                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
+                p_queues, v_share_of_lanes, p_lock_ms, v_worker, p_tasks, v_exclude_queues)
+            where (select true from pgqueue_message where false) is null;
         end if;
         get diagnostics v_taken = row_count;
         v_left := v_left - v_taken;
@@ -439,10 +442,12 @@ begin
     if v_lanes and v_left > 0 then
         if p_brief then
             return query select * from pgqueue_lane_dequeue(
-                p_queues, v_left, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues);
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, p_exclude_queues => v_exclude_queues)
+            where (select true from pgqueue_message where false) is null;
         else
             return query select * from pgqueue_lane_dequeue_apart(
-                p_queues, v_left, p_lock_ms, v_worker, p_tasks, v_exclude_queues);
+                p_queues, v_left, p_lock_ms, v_worker, p_tasks, v_exclude_queues)
+            where (select true from pgqueue_message where false) is null;
         end if;
         get diagnostics v_taken = row_count;
         v_left := v_left - v_taken;
@@ -452,7 +457,8 @@ begin
         return query
         select *
         from pgqueue_message_dequeue(
-            p_queues, v_left, p_lock_ms, p_worker, p_exclude_queues, p_tasks, p_brief => false);
+            p_queues, v_left, p_lock_ms, p_worker, p_exclude_queues, p_tasks, p_brief => false)
+        where (select true from pgqueue_message where false) is null;
     end if;
 end
 $$;

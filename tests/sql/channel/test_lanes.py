@@ -346,3 +346,12 @@ def test_lanes_of_an_excluded_queue_do_not_hide_one_behind_a_locked_row(connect:
     other.rows("select from pgqueue_channel where name = 'locked' for update")
     assert contents(session.dequeue(2, exclude_queues=["paused"])) == ["found"]
     other.rollback()
+
+
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_session_goes_on_when_the_table_of_messages_gets_a_column(session: Session, brief: bool) -> None:
+    """It keeps the plans of its claims."""
+    for content in ("before", "after"):
+        session.create(content, channel="acme")
+        assert contents(session.dequeue(10, brief=brief)) == [content]
+        session.rows(f"alter table pgqueue_message add column {content} integer")
