@@ -114,6 +114,15 @@ else:  # Django 5.2's tasks are not generic at run time
 class CeleryTask(Base):
     """Task of this package that has the calls of Celery too."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in {"apply", "run"}:  # call() of a bound task wants the context
+                task = self.func.__name__
+                message = f"{task} is a task of shared_task, which has no {name!r}. Write {task}(…): it runs here."
+                raise AttributeError(message, name=name, obj=self)
+            return PgQueueTask.__getattr__(self, name)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function here and now, as Celery does."""
         function: Any = inspect.unwrap(self.func, stop=lambda one: getattr(one, "__code__", None) not in WRAPPERS)
@@ -229,6 +238,8 @@ class Request:
 
     def __init__(self, context: PgQueueContext | None, args: Any, kwargs: Any) -> None:
         self._context = context
+        self._message = getattr(context, "message", None)
+        """None: the function was called directly, or by the ImmediateBackend, which tries nothing again."""
         self.args = args
         self.kwargs = kwargs
 
@@ -241,7 +252,7 @@ class Request:
 
     @property
     def id(self) -> str | None:
-        return None if self._context is None else str(self._context.message.id)
+        return None if self._context is None else str(self._context.task_result.id)
 
     @property
     def retries(self) -> int:
@@ -254,16 +265,15 @@ class Request:
 
     @property
     def has_no_retry_left(self) -> bool:
-        if self._context is None or self._context.message.max_attempts is None:
-            return False
-        return self._context.attempt >= self._context.message.max_attempts
+        if self._message is None:
+            return not self.called_directly
+        return self._message.max_attempts is not None and self._message.attempt >= self._message.max_attempts
 
     @property
     def delivery_info(self) -> dict[str, Any]:
-        if self._context is None:
+        if self._message is None:
             return {}
-        message = self._context.message
-        return {"routing_key": message.queue, "priority": message.priority}
+        return {"routing_key": self._message.queue, "priority": self._message.priority}
 
 
 def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTask:

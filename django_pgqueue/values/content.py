@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
+
+from django.utils.functional import Promise
 
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
 from django_pgqueue.values.limits import MAX_STORED_BYTES
@@ -156,6 +158,8 @@ def _plain_text(value: str) -> str:
 
 def _normalize(value: Any, where: str) -> Any:
     match value:
+        case str() | int() | float() | bytes() if value.__class__ is not type(value):
+            raise _unsupported(value, where)  # a SimpleLazyObject only says that it is one
         case str():
             return _text(value, where)
         case None | bool() | int():
@@ -169,8 +173,16 @@ def _normalize(value: Any, where: str) -> Any:
         case Sequence():
             return [_normalize(item, f"{where}[{position}]") for position, item in enumerate(value)]
         case _:
-            message = f"{where} is {quote(value)}. Unsupported type: {type(value).__qualname__}. {NEXT_STEP}"
-            raise InvalidContent(message)
+            raise _unsupported(value, where)
+
+
+def _unsupported(value: Any, where: str) -> InvalidContent:
+    next_step = NEXT_STEP
+    if isinstance(value, Promise):
+        next_step = "It is translated when it is shown: pass str() of it."
+    elif isinstance(value, Coroutine):
+        next_step = "Nobody has awaited it. A decorator of an async function has to be async itself."
+    return InvalidContent(f"{where} is {quote(value)}. Unsupported type: {type(value).__qualname__}. {next_step}")
 
 
 def _text(value: str, where: str) -> str:
@@ -203,7 +215,7 @@ def _decoded(value: bytes, where: str) -> str:
 
 
 def _key(key: Any, where: str) -> str:
-    if not isinstance(key, str):
+    if not isinstance(key, str) or key.__class__ is not type(key):
         message = f"{where} has the key {quote(key)}, which JSON would turn into text. Use text keys."
         raise InvalidContent(message)
     return _text(key, f"the key {quote(key)} of {where}")

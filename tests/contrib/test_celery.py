@@ -95,6 +95,22 @@ def test_a_direct_call_runs_the_function_here(now: Clock) -> None:
     assert in_a_transaction() == in_a_transaction.call() == "decorated", "its other decorators run, too"
 
 
+@pytest.mark.parametrize("task", [note, ask_again], ids=["plain", "bound"])
+@pytest.mark.parametrize("name", ["apply", "run"])
+def test_what_runs_a_function_here_in_celery_is_answered_with_a_direct_call(task: Any, name: str) -> None:
+    """The first argument of a bound task's call() is the context."""
+    with pytest.raises(AttributeError, match=rf"Write {task.func.__name__}\(…\): it runs here\."):
+        getattr(task, name)
+
+
+def test_a_bound_task_runs_in_the_immediate_backend(now: Clock, settings: Settings) -> None:
+    settings.TASKS = {"default": {"BACKEND": "django_pgqueue.stand_ins.ImmediateBackend"}}
+    result = ask_again.delay("away")
+    assert seen == [(result.id, 0, "away")]
+    [error] = result.errors
+    assert error.exception_class is OSError, "nobody tries it again"
+
+
 def test_a_call_is_checked_when_it_is_enqueued(now: Clock) -> None:
     for task in (ask_again, retried_by_itself):
         with pytest.raises(TypeError, match="cannot be called with these arguments"):

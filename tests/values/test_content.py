@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils.functional import SimpleLazyObject
+from django.utils.translation import gettext_lazy
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from django_pgqueue.exceptions import ContentTooLarge, InvalidContent
@@ -202,6 +204,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "generator": ((n for n in range(3)), "Unsupported type: generator"),
     "object whose repr raises": (Shy(), "Shy"),
     "exception": (ValueError("x"), "Unsupported type: ValueError"),
+    "lazy text": ({"a": SimpleLazyObject(lambda: "x")}, r"content\['a'\] is .*Unsupported type: SimpleLazyObject"),
+    "lazy number": (SimpleLazyObject(lambda: 7), "Unsupported type: SimpleLazyObject"),
+    "lazy key": ({SimpleLazyObject(lambda: "x"): 1}, "content has the key <SimpleLazyObject: 'x'>"),
+    "translation": ([gettext_lazy("Yes")], r"content\[0\] is 'Yes'.* pass str\(\) of it\."),
     "itself": (_endless(), "nested too deeply, or contains itself"),
     "depth": (_deep(100_000), "nested too deeply"),
 }
@@ -220,6 +226,17 @@ def test_a_refused_value_is_named_with_its_place_and_nothing_is_lost(name: str) 
     messages = Queue("mail").receive_many(10)
     assert [message.content for message in messages] == ["before", "after"]
     assert messages[0].id == kept
+
+
+def test_the_error_of_a_coroutine_says_what_makes_one() -> None:
+    """A task whose decorator is not async returns it, and the function has not run."""
+
+    async def nothing() -> None: ...
+
+    coroutine = nothing()
+    with pytest.raises(InvalidContent, match="A decorator of an async function has to be async itself"):
+        content.normalize(coroutine)
+    coroutine.close()
 
 
 def test_a_long_value_is_shown_in_part() -> None:
