@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import sys
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +15,8 @@ from django.db import connection
 
 from django_pgqueue import functions
 from django_pgqueue.logs import JsonFormatter, in_a_line
+from django_pgqueue.worker.record.log import LoggedFacts
+from django_pgqueue.worker.run.outcome import WITHOUT_RESULT, EndedAttempt
 from tests.support.exporter import FILE, read
 from tests.support.site.tasks import nothing
 from tests.support.site.traced import look, pay, refuse
@@ -49,6 +54,19 @@ def test_every_line_is_an_object_with_all_known_fields(start: Start) -> None:
     assert failed["traceback"].startswith("Traceback (most recent call last):\n")
 
 
+def test_handlers_of_others_find_a_mapping() -> None:
+    """OpenTelemetry's warned of each line that it has an object of an unknown type."""
+    at = dt.datetime(2026, 11, 30, tzinfo=dt.UTC)
+    message = {"id": 7, "task": "shop.pay", "queue": "mail", "channel": None, "priority": 0, "attempt": 1}
+    message |= {"max_attempts": None, "worker": "host-1", "dequeue_at": 0, "created_at": at}
+    begun = int(at.timestamp() * 1e6) + 1_000
+    end: Any = EndedAttempt(SimpleNamespace(**message), WITHOUT_RESULT, begun, begun + 2_500)  # type: ignore[arg-type]
+    facts = LoggedFacts(end, hidden=False)
+    assert isinstance(facts, Mapping)
+    assert (facts["status"], facts["id"], facts["ms"], len(facts)) == ("succeeded", 7, 2.5, 9)
+    assert {name: facts[name] for name in facts} == dict(facts.items()) == json.loads(str(facts))
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_sensitive_values_are_in_no_line(start: Start, form: str) -> None:
     pay.enqueue("4711-4711")
@@ -57,6 +75,18 @@ def test_sensitive_values_are_in_no_line(start: Start, form: str) -> None:
     assert "failed" in worker.output
     assert "builtins.ValueError" in worker.output
     assert "4711-4711" not in worker.output
+
+
+def test_lines_that_a_thread_of_the_project_writes_are_written(start: Start) -> None:
+    """The thread of a ``QueueHandler`` is one of the supervisor, and no fork has it."""
+    result = nothing.enqueue()
+    worker = start("--burst", "--processes", "2", ready=False, PGQUEUE_TEST_LOG="by a thread")
+    assert worker.ends() == 0
+    said = [line.split()[:2] for line in worker.output.splitlines()]
+    pids = [pid for pid, event in said if event == "started"]
+    assert len(set(pids)) == len(pids) == 2
+    assert [event for _, event in said].count("stopped") == 2, "nothing is written twice, and all of it at the end"
+    assert f"succeeded id={result.id} " in worker.output
 
 
 def test_a_line_names_its_trace(start: Start, tmp_path: Path) -> None:

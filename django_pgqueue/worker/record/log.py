@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.exceptions import TaskExpired
@@ -26,6 +27,8 @@ from django_pgqueue.worker.run.outcome import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import ItemsView, Iterator
+
     from django_pgqueue.conf import Options
     from django_pgqueue.functions import Error
     from django_pgqueue.worker.run.outcome import EndedAttempt
@@ -38,8 +41,11 @@ MAX_LINE_CHARS = 2_000
 """The length of an error's message in a log line.  The whole of it stands in the history."""
 
 
-class LoggedFacts:
-    """The data of a log line about an attempt.  Other formatters find it in the record: all that it shows is safe."""
+class LoggedFacts(Mapping[str, Any]):
+    """The data of a log line about an attempt.  Other formatters find it in the record: all that it shows is safe.
+
+    Handlers that send records elsewhere, as OpenTelemetry's, take a mapping, and warn of each other object.
+    """
 
     __slots__ = ("end", "hidden")
 
@@ -51,6 +57,18 @@ class LoggedFacts:
         return json.dumps(self.fields, default=str)
 
     __repr__ = __str__
+
+    def __getitem__(self, name: str) -> Any:
+        return self.fields[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def items(self) -> ItemsView[str, Any]:
+        return self.fields.items()
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from django_pgqueue.worker.health.monitor import Monitor
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.run.marks import Marks
 from django_pgqueue.worker.settings import RECYCLED_EXIT_CODE as RECYCLED
-from django_pgqueue.worker.supervise import exit_handlers
+from django_pgqueue.worker.supervise import exit_handlers, log_listeners
 from django_pgqueue.worker.supervise.signal_handlers import Requests, blocked, handling
 from django_pgqueue.worker.upkeep.retirement import Retirement, retiring_pids
 
@@ -352,6 +352,7 @@ def work(
         # the time of a worker with short jobs and few libraries.
         gc.freeze()
         exit_handlers.leave_to_the_supervisor()
+        log_listeners.start_again()
         connections.close_all()
         signal.set_wakeup_fd(-1)
         consumer = WorkerProcess(

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 from importlib import import_module
+from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from django.apps import AppConfig
@@ -43,6 +46,8 @@ class WorkerTestsConfig(AppConfig):
             logging.getLogger("django_pgqueue.worker").addFilter(misfilter)
         if os.environ.get("PGQUEUE_TEST_LOG") == "handled badly":
             logging.getLogger().addHandler(Mishandler())
+        if os.environ.get("PGQUEUE_TEST_LOG") == "by a thread":
+            log_by_a_thread()
         if "PGQUEUE_TEST_ON_CONNECT" in os.environ:
             connection_created.connect(set_on_connect, weak=False)
         if "PGQUEUE_TEST_SPANS" in os.environ:
@@ -81,6 +86,17 @@ class Mishandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         message = f"this handler is broken: {record.name}"
         raise RuntimeError(message)
+
+
+def log_by_a_thread() -> None:
+    """As ``dictConfig`` sets up a ``QueueHandler`` from Python 3.12 on, and projects start it."""
+    handler: Any = QueueHandler(SimpleQueue())
+    shown = logging.StreamHandler(sys.stdout)
+    shown.setFormatter(logging.Formatter("%(process)d %(message)s"))
+    handler.listener = QueueListener(handler.queue, shown)
+    handler.listener.start()
+    atexit.register(handler.listener.stop)
+    logging.getLogger().addHandler(handler)
 
 
 def misfilter(record: logging.LogRecord) -> bool:
