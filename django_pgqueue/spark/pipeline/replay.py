@@ -81,11 +81,13 @@ def replay(
     before = replayed(name, every, options or {})
     ids = [message_id for message_id in every if message_id not in before]
     chosen = without(found, before)
+    refuse_wanted_results(chosen)
     run_id = f"replay-{fingerprint(ids, again)}"
     preview = tuple(row.asDict() for row in shown(chosen).limit(PREVIEWED).collect())
     if ids and not dry_run:
         progress.step(f"enqueuing {len(ids):,} messages")
-        enqueue(messages(chosen), run_id, name, options or {})
+        earlier = read_files(lake, "attempts", version.files(until=until), ("message_id", "status", "task"))
+        enqueue(messages(without_added(chosen, earlier)), run_id, name, options or {})
     return Replayed(
         messages=len(every),
         again=len(before),
@@ -125,6 +127,27 @@ def selected(attempts: DataFrame, where: str) -> DataFrame:
         reason = str(error).strip().splitlines()[0]
         message = f"The condition {where!r} cannot be used: {reason}"
         raise LakeError(message) from error
+
+
+def refuse_wanted_results(chosen: DataFrame) -> None:
+    """Raises an error if messages want the results of others: the lake does not know which these were."""
+    wanted = F.get_json_object("headers", "$.after_results") == "true"
+    ids = [row["message_id"] for row in chosen.where(wanted).select("message_id").orderBy("message_id").collect()]
+    if ids:
+        message = (
+            f"{len(ids):,} of the selected messages want the results of others, which a replay cannot give them; the "
+            f"first is {ids[0]}. Nothing was enqueued. Enqueue those again in the admin, as long as PostgreSQL has "
+            "them, and leave them out here: --where \"… and get_json_object(headers, '$.after_results') is null\"."
+        )
+        raise LakeError(message)
+
+
+def without_added(chosen: DataFrame, attempts: DataFrame) -> DataFrame:
+    """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
+    uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"
+    added = attempts.where(uncounted).groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
+    left = F.col("max_attempts") - F.coalesce("added", F.lit(0))
+    return chosen.join(added, "message_id", "left").withColumn("max_attempts", left).drop("added")
 
 
 def fingerprint(ids: list[int], again: str) -> str:

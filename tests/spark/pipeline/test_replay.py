@@ -79,6 +79,37 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     assert len(session.messages()) == 4
 
 
+def test_a_message_has_as_many_attempts_as_at_first(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    message_id = session.create({"args": [], "kwargs": {}}, task="shop.tasks.poll", max_attempts=2)
+    for error in (None, None, {"class": "E", "message": "no"}):
+        session.value("pgqueue_message_defer", **token(session.take(tasks=True)), error=error)
+    session.value("pgqueue_message_fail", **token(session.take(tasks=True)), error={"class": "E", "message": "no"})
+    assert session.history(message_id)[-1].max_attempts == 4
+    settled(session)
+    export(spark, lake, options=options)
+    replay(spark, lake, FAILED, options=options)
+    [new] = session.messages()
+    assert new.max_attempts == 2, "deferring has added the others"
+
+
+def test_messages_that_want_the_results_of_others_are_not_replayed_without_them(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    fail_one(session, 1)
+    wanting = fail_one(session, 2, headers={"after_results": True})
+    settled(session)
+    export(spark, lake, options=options)
+    with pytest.raises(LakeError, match=f"the first is {wanting}. Nothing was enqueued") as caught:
+        replay(spark, lake, FAILED, dry_run=True, options=options)
+    rest = str(caught.value).partition("… ")[2].removesuffix('".')
+    assert replay(spark, lake, f"{FAILED} {rest}", options=options).messages == 1
+    assert [message.content["args"] for message in session.messages()] == [[1]]
+
+
 @pytest.mark.parametrize("where", ["no_such_column = 1", "status = ", "drop table x"])
 def test_an_invalid_condition_is_a_clear_error(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, where: str
