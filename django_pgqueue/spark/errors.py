@@ -44,6 +44,10 @@ class HistoryReplaced(SparkQueueError):
     """The offset is ahead of the server: its history is another one than the stream has followed."""
 
 
+class CheckpointBehind(SparkQueueError):
+    """The checkpoint of a stream is older than what the stream has enqueued."""
+
+
 class NothingEnqueued(SparkQueueError):
     """The messages were enqueued before, so this run enqueued nothing."""
 

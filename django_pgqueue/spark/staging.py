@@ -10,7 +10,7 @@ import psycopg
 from pyspark.sql.datasource import WriterCommitMessage
 
 from django_pgqueue.spark import database
-from django_pgqueue.spark.errors import DatabaseUnavailable
+from django_pgqueue.spark.errors import CheckpointBehind, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -76,12 +76,19 @@ def stage(conninfo: str, epoch: Epoch, lines: Callable[[str], Iterable[Lines]]) 
 
 
 def written(conninfo: str, epoch: Epoch) -> bool:
-    """Whether the ledger says that this epoch has been enqueued."""
+    """Whether the ledger says that this epoch has been enqueued.  Raises an error if it has later ones: after a crash
+    Spark repeats the last one only, with the same rows.
+    """
     with database.connect(conninfo) as connection:
-        row = connection.execute(
-            "select true from pgqueue_ledger where run_id = %s and epoch >= %s", [epoch.run_id, epoch.number]
-        ).fetchone()
-    return row is not None
+        row = connection.execute("select epoch from pgqueue_ledger where run_id = %s", [epoch.run_id]).fetchone()
+    if row is not None and row[0] > epoch.number:
+        message = (
+            f"The micro-batches of {epoch.run_id!r} up to {row[0]} were enqueued, and this one is {epoch.number}: the "
+            "checkpoint is an older one, or a copy, and this micro-batch may have other rows. It was not enqueued. "
+            "Begin a new checkpoint, behind the rows that were."
+        )
+        raise CheckpointBehind(message)
+    return row is not None and row[0] == epoch.number
 
 
 def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: str | None = None) -> int | None:

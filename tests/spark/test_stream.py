@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -155,3 +156,19 @@ def test_a_micro_batch_that_is_repeated_is_not_enqueued_again(
     assert arguments(queue) == list(range(30))
     [entry] = queue.rows("select run_id, epoch, rows from pgqueue_ledger")
     assert (entry.epoch, entry.rows) == (2, 30)
+
+
+def test_a_checkpoint_that_is_older_than_what_was_enqueued_is_refused(
+    spark: SparkSession, queue: Session, tmp_path: Path
+) -> None:
+    for number in range(4):
+        spark.range(number, number + 1, numPartitions=1).write.mode("append").parquet(str(tmp_path / "in"))
+        if number == 1:
+            shutil.copytree(tmp_path / "checkpoint", tmp_path / "backup")
+        enqueue(spark, tmp_path)
+    shutil.rmtree(tmp_path / "checkpoint")
+    (tmp_path / "backup").rename(tmp_path / "checkpoint")
+    spark.range(4, 5, numPartitions=1).write.mode("append").parquet(str(tmp_path / "in"))
+    with pytest.raises(PySparkException, match="up to 3 were enqueued, and this one is 1: the checkpoint is an older"):
+        enqueue(spark, tmp_path)
+    assert arguments(queue) == [0, 1, 2, 3]
