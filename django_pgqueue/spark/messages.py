@@ -80,6 +80,8 @@ def _check_field(field: StructField) -> None:
         step = f"it has no time zone. Give it one: cast(concat({name}, ' Europe/Berlin') as timestamp)"
     elif name in JSON and isinstance(kind, OF_JSON):
         step = f"write it as JSON: to_json({name})"
+    elif name == "dequeue_at" and isinstance(kind, WHOLE_NUMBERS):
+        step = "cast it to bigint, for epoch milliseconds"
     else:
         step = f"cast it to {COLUMNS[name][-1]().simpleString()}"
     message = f"Column {name} is {kind.simpleString()}: {step}."

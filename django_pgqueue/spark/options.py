@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.spark import tasks
 from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
 from django_pgqueue.spark.schema import TABLES, TEXT, chosen
+from django_pgqueue.values.limits import MAX_STORED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,10 +39,12 @@ def names(value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
-def whole(least: int) -> Callable[[str], int]:
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    expected = f"a whole number from {least} {'on' if most is None else f'to {most:,}'}"
+
     def parse(value: str) -> int:
-        if not re.fullmatch(r"\d{1,18}", value.strip()) or int(value) < least:
-            raise ValueError(f"a whole number from {least} on")
+        if not re.fullmatch(r"\d{1,18}", value.strip()) or not least <= int(value) <= (most or int(value)):
+            raise ValueError(expected)
         return int(value)
 
     return parse
@@ -100,7 +103,7 @@ class PipelineOptions:
     replay: str | None = option(None, run_name)
     tasks: Mapping[str, DeclaredTask] | None = option(None, tasks.parse)
     dead_letter_path: str | None = option(None, text)
-    max_content_bytes: int = option(1_048_576, whole(1))
+    max_content_bytes: int = option(1_048_576, whole(1, MAX_STORED_BYTES))
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> PipelineOptions:

@@ -37,6 +37,9 @@ SETTINGS = {"queue": pa.string(), "priority": pa.int64(), "max_attempts": pa.int
 NULL = "\\N"
 ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
+MAX_DECIMALS = 16_383
+"""Of PostgreSQL's numeric, which jsonb keeps numbers in."""
+MANY_DECIMALS = re.compile(r"\.\d{1000}|[eE][+-]?0*\d{4}")
 STRING = r'"[^"\\\x00-\x1f]*"'
 SCALAR = rf"(?:{STRING}|-?(?:0|[1-9][0-9]{{0,17}})(?:\.[0-9]{{1,17}})?|true|false|null)"
 LIST = rf"\[ *(?:{SCALAR}(?: *, *{SCALAR})*)? *\]"
@@ -230,6 +233,8 @@ def check_json(name: str, text: str, kind: type | None) -> None:
         value = DECODER.decode(text)
         if "\\u" in text or LARGE_NUMBER.search(text):
             _check_deeply(value)
+        if MANY_DECIMALS.search(text):
+            json.loads(text, parse_float=_check_decimals)
     except Unfit as unfit:
         raise Unfit(f"{name} {unfit}") from None
     except RecursionError:
@@ -245,6 +250,13 @@ def _constant(word: str) -> Any:
 
 
 DECODER = json.JSONDecoder(parse_constant=_constant)
+
+
+def _check_decimals(number: str) -> None:
+    digits, _, exponent = number.lower().partition("e")
+    decimals = len(digits.partition(".")[2]) - int(exponent or 0)
+    if not -1_000_000 < decimals <= MAX_DECIMALS:  # a zero may have any exponent in Python
+        raise Unfit("has a number that PostgreSQL cannot store")
 
 
 def _check_deeply(value: Any) -> None:

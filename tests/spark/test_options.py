@@ -52,6 +52,7 @@ def test_options_travel_to_executors() -> None:
         ({"maxConnections": "0"}, "Option maxConnections is '0', and must be a whole number from 1 on."),
         ({"maxRowsPerBatch": "1e6"}, "Option maxRowsPerBatch is '1e6', and must be a whole number from 1 on."),
         ({"columns": "id,colour"}, "Option columns: attempts has no column 'colour'. It has id, message_id,"),
+        ({"maxContentBytes": "16777217"}, "is '16777217', and must be a whole number from 1 to 16,777,216."),
         ({"runId": " "}, "Option runId is ' ', and must be some text."),
         ({"tasks": "send receipt"}, "Option tasks is 'send receipt', and must be the result of declared(task, ...)"),
         ({"tasks": '{"a.b": {"colour": 1}}'}, "and must be the result of declared(task, ...)"),

@@ -143,6 +143,9 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"kwargs": "[]"}, "kwargs is '[]', and must be a JSON object"),
     ({"args": "[NaN]"}, "args has NaN, which JSON cannot represent"),
     ({"args": "[1e999]"}, "args has a number that is too large"),
+    ({"args": "[1.5e-16383]"}, "args has a number that PostgreSQL cannot store"),
+    ({"args": f"[0.{'0' * 16_383}1]"}, "args has a number that PostgreSQL cannot store"),
+    ({"args": "[0e9999999999]"}, "args has a number that PostgreSQL cannot store"),
     ({"args": '["\\u0000"]'}, "args contains the character NUL, which PostgreSQL cannot store"),
     ({"args": '["\\ud800"]'}, "args is not valid Unicode"),
     ({"args": "[" * 100_000}, "args is nested too deeply"),
@@ -161,7 +164,7 @@ NAMES = re.findall(r"(\w+) \w+", COLUMNS)
 def test_invalid_rows_are_written_to_the_dead_letters_with_place_and_reason(
     spark: SparkSession, queue: Session, tmp_path: Path
 ) -> None:
-    good = {"task": SEND, "args": "[1]"}
+    good = {"task": SEND, "args": "[1]", "headers": '{"n": [1.5e-16382, 0e9999]}'}
     rows = [{**good, **bad} for bad, _ in BAD_ROWS] + [good]
     frame = spark.createDataFrame([tuple(row.get(name) for name in NAMES) for row in rows], COLUMNS).coalesce(1)
     write(frame, deadLetterPath=tmp_path / "dead", runId="a run")
@@ -213,6 +216,8 @@ INVALID_COLUMNS: list[tuple[str, dict[str, str], str]] = [
     ("task string, args array<int>", {}, "Column args is array<int>: write it as JSON: to_json(args)."),
     ("task string, priority string", {}, "Column priority is string: cast it to bigint."),
     ("task string, priority int, content boolean", {}, "Column content is boolean: cast it to string."),
+    ("task string, dequeue_at int", {}, "Column dequeue_at is int: cast it to bigint, for epoch milliseconds."),
+    ("task string, dequeue_at date", {}, "Column dequeue_at is date: cast it to timestamp."),
     ("task string, dequeue_at timestamp_ntz", {}, f"is timestamp_ntz: it has no time zone. Give it one: {WITH_ZONE}."),
     ("task string", {"tasks": ""}, "Name the allowed tasks, because executors cannot read the project"),
     ("task string", {"urlVariable": "NOT_SET"}, "The environment variable NOT_SET is not set"),
