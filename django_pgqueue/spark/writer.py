@@ -82,8 +82,13 @@ def write(options: PipelineOptions, epoch: Epoch, batches: Iterator[pa.RecordBat
 def commit(options: PipelineOptions, epoch: Epoch, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Enqueues the staged rows, on the driver, when all tasks have succeeded."""
     conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
-    if options.dead_letter_path is not None and not staging.written(conninfo, epoch):
-        dead_letters.keep(options.dead_letter_path, epoch.name, [line for one in staged for line in one.dead_letters])
+    is_empty = epoch.number == staging.BATCH and not any(one.rows for one in staged)
+    if (is_empty or options.dead_letter_path is not None) and not staging.written(conninfo, epoch):
+        lines = [line for one in staged for line in one.dead_letters]
+        dead_letters.keep(options.dead_letter_path or "", epoch.name, lines)
+        if is_empty:  # a run with no rows is none: it may be too early, and its name has to do for the rows that come
+            staging.discard(conninfo, epoch)
+            return
     if staging.enqueue(conninfo, epoch, staged, options.replay) is None and epoch.number == staging.BATCH:
         sys.stderr.write(f"The run {epoch.run_id!r} was enqueued before: nothing was enqueued. See option runId.\n")
 

@@ -251,6 +251,16 @@ def test_a_queue_is_not_overwritten(spark: SparkSession, queue: Session) -> None
     assert [message.id for message in queue.messages()] == [kept]
 
 
+def test_a_run_without_rows_does_not_use_its_name_up(spark: SparkSession, queue: Session, tmp_path: Path) -> None:
+    rows, unfit = calls(spark, 3), calls(spark, 3).selectExpr("task", "'oops' as args")
+    write(rows.where("false"), runId="orders of May 1st")
+    write(unfit, runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
+    assert nothing_is_left(queue)
+    write(rows, runId="orders of May 1st")
+    write(rows.where("false"), runId="orders of May 1st")
+    assert arguments(queue) == [0, 1, 2]
+
+
 @pytest.mark.usefixtures("here")
 def test_of_two_writers_of_one_run_one_enqueues_and_the_other_says_so(
     queue: Session, capsys: pytest.CaptureFixture[str]
