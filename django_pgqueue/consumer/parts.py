@@ -30,6 +30,9 @@ APART_SECONDS = 60.0
 them undoes the others."""
 
 
+ROLES = " (sql/roles.sql says which role may)"
+
+
 @dataclass(slots=True)
 class Postponed:
     """A part that has failed."""
@@ -103,6 +106,7 @@ class Parts:
             postponed.failures += 1
             if postponed.problem is None:
                 postponed.problem = f"{part}: {first_line(error)}"
-                logger.error("not possible worker=%s %s", self.session.consumer, postponed.problem)
+                hint = ROLES if isinstance(error, psycopg.errors.InsufficientPrivilege) else ""
+                logger.error("not possible worker=%s %s%s", self.session.consumer, postponed.problem, hint)
         postponed.until = time.monotonic() + postponed.seconds
         postponed.seconds = min(MAX_POSTPONE_SECONDS, 2 * postponed.seconds)

@@ -50,6 +50,19 @@ def test_an_error_is_logged_once_however_often_the_part_is_not_due(
     assert parts.problems == ["dependencies: nobody expects this"]
 
 
+def test_a_missing_right_is_logged_with_where_rights_come_from(parts: Parts, caplog: pytest.LogCaptureFixture) -> None:
+    def refused() -> None:
+        message = "permission denied for function pgqueue_message_dequeue"
+        raise psycopg.errors.InsufficientPrivilege(message)
+
+    parts.do("claim", refused)
+    [line] = caplog.messages
+    assert line.endswith(
+        " claim: permission denied for function pgqueue_message_dequeue (sql/roles.sql says which role may)"
+    )
+    assert parts.problems == ["claim: permission denied for function pgqueue_message_dequeue"]
+
+
 def test_a_part_that_works_again_has_no_problem_and_its_next_error_is_logged(
     parts: Parts, caplog: pytest.LogCaptureFixture
 ) -> None:
