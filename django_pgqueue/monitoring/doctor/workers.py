@@ -306,7 +306,7 @@ def unknown_tasks(patient: Subject) -> Iterator[Finding]:
     asked = {"looked_at": LOOKED_AT}
     for task, count, queue in patient.rows(TASKS, asked):
         if (problem := registry.why_unknown(task)) is not None:
-            where = f"one of the checked messages, in the queue {queue!r}, names"
+            where = f"One of the checked messages, in the queue {queue!r}, names"
             if count > 1:
                 where = f"{count:,} of the checked messages, some of them in the queue {queue!r}, name"
             yield UNKNOWN_TASK.found(
