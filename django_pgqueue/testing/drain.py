@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop, _set_running_loop
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asgiref.sync import async_to_sync, sync_to_async
@@ -24,7 +26,7 @@ from django_pgqueue.worker.run.progress import DirectReports
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from django.dispatch import Signal
 
@@ -86,15 +88,39 @@ def drain(
             continue
         if not claimed:
             break
-        end = InsideTheTest(
+        job = InsideTheTest(
             claimed[0],
             backend=tasks,
             clock=lambda: microseconds(functions.now(connection)),
             reports=DirectReports(connection),
-        ).run()
+        )
+        with in_a_plain_thread():
+            end = job.run()
         record(connection, [end], worker=WORKER)
         finished.append(results.load(str(end.message.id), backend=tasks))
     return finished
+
+
+@contextmanager
+def in_a_plain_thread() -> Iterator[None]:
+    """Lets a job find no event loop, as in a worker.  Playwright leaves one in the thread of the test."""
+    loop = _get_running_loop()
+    if loop is None:
+        yield
+        return
+    of_the_test = connections.all()  # Django has others in a thread without a loop
+    _set_running_loop(None)
+    others = connections.all(initialized_only=True)
+    try:
+        for connection in of_the_test:
+            connections[connection.alias] = connection
+        yield
+    finally:
+        for connection in of_the_test:
+            del connections[connection.alias]
+        for connection in others:
+            connections[connection.alias] = connection
+        _set_running_loop(loop)
 
 
 def _settle(connection: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
@@ -317,6 +318,28 @@ class InTestCase(TestCase):
             drain()
         with pytest.raises(SynchronousOnlyOperation):
             clock().__enter__()
+
+
+@pytest.mark.django_db
+def test_jobs_run_beside_a_loop_that_somebody_left_in_the_thread_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Playwright's sync API does; its users set this variable."""
+    monkeypatch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+    before, loop = connection.connection, asyncio.new_event_loop()
+    asyncio._set_running_loop(loop)
+    try:
+        with transaction.atomic():
+            tasks.add_group_async.enqueue("tea")
+            tasks.add_group.enqueue("coffee")
+            assert [result.status for result in drain()] == ["SUCCESSFUL"] * 2
+            assert Group.objects.count() == 2, "Django has a connection of its own for a thread with a loop"
+            assert asyncio.get_running_loop() is loop
+            transaction.set_rollback(True)
+        assert Group.objects.count() == 0
+        connection.close()
+    finally:
+        asyncio._set_running_loop(None)
+        loop.close()
+    assert connection.connection is before
 
 
 class InTransactionTestCase(TransactionTestCase):

@@ -21,7 +21,7 @@ from django_pgqueue.tasks import registry
 from django_pgqueue.testing.clock import is_of_tests, make_movable
 from django_pgqueue.testing.crashes.breakpoints import Breakpoints, ProcessKilled
 from django_pgqueue.testing.crashes.effects import DatabaseEffects, Effects, RowEffects
-from django_pgqueue.testing.drain import backend_of
+from django_pgqueue.testing.drain import backend_of, in_a_plain_thread
 from django_pgqueue.values.times import microseconds
 from django_pgqueue.worker.record import record
 from django_pgqueue.worker.run.execution import Execution
@@ -262,7 +262,7 @@ class Laboratory:
             reports=_Reports(self.control),
         )
         execution.points = points
-        with points.watching():
+        with points.watching(), in_a_plain_thread():
             try:
                 is_async = registry.is_async(message.task or "")
                 end = async_to_sync(execution.arun)() if is_async else execution.run()
