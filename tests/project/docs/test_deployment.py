@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from configparser import ConfigParser
 from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -131,6 +134,26 @@ def test_probes_use_the_port_of_the_worker() -> None:
     assert annotations["prometheus.io/port"] == str(port)
     assert f"http://127.0.0.1:{port}/healthz" in instruction("HEALTHCHECK")[-1]
     assert f"EXPOSE {port}\n" in text_of("Dockerfile")
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, 0), (503, 1)])
+def test_the_check_of_an_image_asks_the_worker_and_no_proxy(status: int, code: int) -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        [_, *words] = instruction("HEALTHCHECK")
+        words[-1] = words[-1].replace(":9100/", f":{server.server_port}/")
+        environment = {**os.environ, "http_proxy": "http://127.0.0.1:1"}
+        done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=False)
+        server.shutdown()
+    assert done.returncode == code, done.stderr
 
 
 def test_labels_of_the_deployment_belong_together() -> None:
