@@ -135,9 +135,11 @@ def test_of_several_workers_with_room_one_stays_awake(consume: Consume, monkeypa
 
 def test_a_full_worker_wakes_the_next_and_announces_it(consume: Consume, diary: Diary, stays_awake: None) -> None:
     """Three jobs for two slots of the first: the third begins at the second."""
-    for _ in range(2):
-        consume(threads=2)
+    consumers = [consume(threads=2) for _ in range(2)]
     wait_until(lambda: len(asleep()) == 2, "both sleep")
+    # A sleeper whose own look finds a message, while another worker has room, runs it without waking up.
+    soon = time.monotonic() + polling.POLL_SECONDS / 4
+    wait_until(lambda: all(consumer.polling.next_look > soon for consumer in consumers), "neither looks soon")
     results = {}
     for word in ("a", "b", "c"):
         results[word] = hold.enqueue(word)
