@@ -89,7 +89,8 @@ def normalize(value: Any, what: str = "content") -> Any:
     try:
         return _plain(value)
     except (Unusual, RecursionError, UnicodeEncodeError):
-        return _looked_at(value, what)
+        pass  # an error that is raised here would show this one first
+    return _looked_at(value, what)
 
 
 def as_stored(normal: Any) -> Any:

@@ -359,6 +359,7 @@ class TestReturnValue:
         assert result.status is TaskResultStatus.FAILED
         assert result.errors[0].exception_class is error
         assert "Unsupported " in result.errors[0].traceback
+        assert result.errors[0].traceback.count("Traceback (most recent call last)") == 1, "no steps on the way to it"
         last_line = result.errors[0].traceback.rstrip().splitlines()[-1]
         assert "the task's return value" in last_line, "the text of the error names what cannot be stored"
 

@@ -9,6 +9,7 @@ import decimal
 import enum
 import json
 import math
+import traceback
 import uuid
 from types import MappingProxyType
 from typing import Any
@@ -218,8 +219,9 @@ def test_a_refused_value_is_named_with_its_place_and_nothing_is_lost(name: str) 
     value, said = REFUSED[name]
     with transaction.atomic():
         kept = Queue("mail").send("before")
-        with pytest.raises(InvalidContent, match=said):
+        with pytest.raises(InvalidContent, match=said) as refused:
             Queue("mail").send(value)
+        assert "During handling" not in "".join(traceback.format_exception(refused.value))
         with pytest.raises(InvalidContent):
             Queue("mail").send_many(["fine", value])
         Queue("mail").send("after")

@@ -464,5 +464,5 @@ def _normal(value: Any) -> Any:
             normalize_json(value)
         except (TypeError, ValueError) as refused:  # recorded as Django's own error, with a text that names the value
             refused.args = (str(error),)
-            raise
+            raise refused from None
         raise
