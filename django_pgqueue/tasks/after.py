@@ -35,8 +35,8 @@ RESULTS = "after_results"
 """Name of the header of a message that wants the results of those after which it comes."""
 
 
-def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
-    """Returns the message ids of results.
+def ids(results: Iterable[AnyTaskResult | int | str], backend: str | None = None) -> tuple[int, ...]:
+    """Returns the message ids of results.  ``backend``: that of the job that comes after them.
 
     >>> ids([3, "1", 3])
     (1, 3)
@@ -44,7 +44,7 @@ def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
     if isinstance(results, str) or not hasattr(results, "__iter__"):  # the id of a result is a text, too
         message = f"after is {quote(results)}, and must be a list of results or ids: after=[result]."
         raise InvalidTask(message)
-    found = set()
+    found, backends = set(), set()
     for result in results:
         given: Any = getattr(result, "id", result)
         text = str(given)
@@ -52,7 +52,28 @@ def ids(results: Iterable[AnyTaskResult | int | str]) -> tuple[int, ...]:
             message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."
             raise InvalidTask(message)
         found.add(int(given))
+        backends.add(getattr(result, "backend", None))
+    if backend is not None:
+        _require_one_database(backend, backends - {None, backend})
     return tuple(sorted(found))
+
+
+def _require_one_database(backend: str, others: Iterable[Any]) -> None:
+    """Raises InvalidTask: in another database another message may have the id, or none, as if it had ended."""
+    for other in others:
+        if _address_of(other) != _address_of(backend):
+            message = (
+                f"after has a job of the backend {other!r}, and what comes after it is a job of {backend!r}: their queues "
+                "are in two databases, and a job waits for jobs of its own."
+            )
+            raise InvalidTask(message)
+
+
+def _address_of(backend: str) -> Any:
+    """Returns what two aliases of one database have in common."""
+    database = getattr(getattr(task_backends[backend], "settings", None), "database", None)
+    known = None if database is None else connections[database].settings_dict
+    return known and [known[key] for key in ("HOST", "PORT", "NAME")]
 
 
 def validate(task: AnyTask) -> None:

@@ -184,6 +184,8 @@ class PgQueueTask(GenericTask[P, R]):
 
         >>> send_receipt.using(run_after=timedelta(minutes=1), priority=10).enqueue(order.pk)  # doctest: +SKIP
         """
+        if backend is not None:
+            _require_backend(backend)
         changes: dict[str, Any] = {
             "priority": priority,
             "queue_name": queue_name,
@@ -195,7 +197,7 @@ class PgQueueTask(GenericTask[P, R]):
             "on_conflict": on_conflict,
             "unique_until": unique_until,
             "channel": channel,
-            "after": None if after is None else dependencies.ids(after),
+            "after": None if after is None else dependencies.ids(after, backend or self.backend),
             "after_policy": after_policy,
             "after_results": after_results,
             "expires": expires,
@@ -205,8 +207,6 @@ class PgQueueTask(GenericTask[P, R]):
             changes |= {"run_in": run_after, "run_after": None}
         elif run_after is not None:
             changes |= {"run_in": None}
-        if backend is not None:
-            _require_backend(backend)
         return replace(self, **changes)
 
     def enqueue_in(self, context: Parent, /, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from django_pgqueue import control
+from django_pgqueue.compat import InvalidTask
 from django_pgqueue.durable import decide
 from django_pgqueue.exceptions import PgQueueError
 from django_pgqueue.models import Approval, Attempt, Message, QueueState
@@ -109,3 +110,14 @@ def test_a_result_names_its_own_database(settings: Settings) -> None:
     assert decide(result, "ship-abroad", approved=True, user=Ada()) == "decided"
     assert [Approval.objects.using(one).get().decided_by for one in ("default", "jobs")] == [None, "ada"]
     assert control.cancel(result) == "cancelled"
+
+
+def test_a_job_waits_for_jobs_of_its_own_database(settings: Settings) -> None:
+    settings.TASKS = {"default": IN_DEFAULT, "there": IN_JOBS, "there_too": IN_JOBS}
+    here, there = note.enqueue("tea"), note.using(backend="there").enqueue("tea")
+    with pytest.raises(InvalidTask, match=r"a job of the backend 'there', and .* one of 'default': .* two databases"):
+        note.using(after=[here, there])
+    with pytest.raises(InvalidTask, match="a job of the backend 'default'"):
+        note.using(after=[here], backend="there")
+    after = note.using(after=[there], backend="there_too").enqueue("sugar")
+    assert Message.objects.using("jobs").get(pk=after.id).after_ids == [int(there.id)]
