@@ -63,8 +63,8 @@ def _require_one_database(backend: str, others: Iterable[Any]) -> None:
     for other in others:
         if _address_of(other) != _address_of(backend):
             message = (
-                f"after has a job of the backend {other!r}, and what comes after it is a job of {backend!r}: their queues "
-                "are in two databases, and a job waits for jobs of its own."
+                f"after has a job of the backend {other!r}, and what comes after it is a job of {backend!r}: their "
+                "queues are in two databases, and a job waits for jobs of its own."
             )
             raise InvalidTask(message)
 

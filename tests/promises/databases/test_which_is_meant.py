@@ -115,7 +115,7 @@ def test_a_result_names_its_own_database(settings: Settings) -> None:
 def test_a_job_waits_for_jobs_of_its_own_database(settings: Settings) -> None:
     settings.TASKS = {"default": IN_DEFAULT, "there": IN_JOBS, "there_too": IN_JOBS}
     here, there = note.enqueue("tea"), note.using(backend="there").enqueue("tea")
-    with pytest.raises(InvalidTask, match=r"a job of the backend 'there', and .* one of 'default': .* two databases"):
+    with pytest.raises(InvalidTask, match=r"a job of the backend 'there', and .* a job of 'default': .* two databases"):
         note.using(after=[here, there])
     with pytest.raises(InvalidTask, match="a job of the backend 'default'"):
         note.using(after=[here], backend="there")
