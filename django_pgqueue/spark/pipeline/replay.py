@@ -17,6 +17,7 @@ from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.source import registered
+from django_pgqueue.values.limits import MAX_STORED_BYTES
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -189,6 +190,6 @@ def messages(chosen: DataFrame) -> DataFrame:
 def enqueue(rows: DataFrame, run_id: str, name: str, options: Mapping[str, str]) -> None:
     registered(rows.sparkSession)
     parts = rows.repartition(TASKS, "message_id").sortWithinPartitions("message_id").drop("message_id")
-    parts.write.format("pgqueue").options(**{**options, "runId": run_id, "replay": name, "tasks": "*"}).mode(
-        "append"
-    ).save()
+    # The queue has taken these contents before, whatever its limit was.
+    given = {"maxContentBytes": str(MAX_STORED_BYTES), **options, "runId": run_id, "replay": name, "tasks": "*"}
+    parts.write.format("pgqueue").options(**given).mode("append").save()

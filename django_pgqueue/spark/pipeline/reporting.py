@@ -83,10 +83,12 @@ def report(
             "report_queue": queues_by_hour(attempts, waiting=waiting, **limits),
             "report_error": errors_by_hour(attempts, **limits),
         }
-        rows = keep(lake, frames, since, until)
+        rows = {name: rows_of(frame, name) for name, frame in frames.items()}
         waiting.unpersist()
         progress.step("writing to PostgreSQL")
+        # First: the lake records how far the report has come, and the next one begins there.
         copy(rows, begin, end, options)
+        keep(lake, rows, since, until)
         progress.step("looking at the quality of the data")
         unread, seconds = origin.unread(before.position)
         seen = quality(attempts, **limits)
@@ -142,13 +144,11 @@ def reported_until(lake: Lake) -> dt.date | None:
     return dt.date.fromordinal(min(known)) if known == found else None
 
 
-def keep(lake: Lake, frames: Mapping[str, DataFrame], since: dt.date, until: dt.date) -> dict[str, pa.Table]:
+def keep(lake: Lake, rows: Mapping[str, pa.Table], since: dt.date, until: dt.date) -> None:
     """Replaces the reported days in the lake, one table after the other."""
-    rows = {name: rows_of(frame, name) for name, frame in frames.items()}
     last = max(until, reported_until(lake) or until).toordinal()
     for name in reversed(TABLES):  # the hours come last: they record how far the report has come
         lake.replace(name, since, until, rows[name], {REPORTED: last})
-    return rows
 
 
 def rows_of(frame: DataFrame, name: str) -> pa.Table:

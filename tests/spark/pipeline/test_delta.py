@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import polars as pl
+import psycopg
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures
@@ -118,6 +119,20 @@ def test_of_reports_at_a_time_one_stays(
         rows = session.one(f"select count(*) from pgqueue_{table}")
         assert read_lake(spark, lake, table).count() == rows
         assert rows or table == "report_error"
+
+
+def test_a_report_that_ends_before_postgresql_has_it_is_made_again(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    session = connect()
+    add(session, lake)
+    session.rows("alter table pgqueue_report_error rename to pgqueue_report_away")
+    try:
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            report(spark, lake, options=options)
+    finally:
+        session.rows("alter table pgqueue_report_away rename to pgqueue_report_error")
+    assert reported_until(Lake.open(spark, lake)) is None, "the next one begins at the first day again"
 
 
 def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(

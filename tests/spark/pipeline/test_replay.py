@@ -79,11 +79,12 @@ def test_a_selection_is_previewed_and_then_enqueued_once_however_often(
     assert len(session.messages()) == 4
 
 
-def test_a_message_has_as_many_attempts_as_at_first(
+def test_a_message_has_as_many_attempts_as_at_first_and_may_be_large(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    message_id = session.create({"args": [], "kwargs": {}}, task="shop.tasks.poll", max_attempts=2)
+    large = {"args": ["x" * 2**20], "kwargs": {}}
+    message_id = session.create(large, task="shop.tasks.poll", max_attempts=2)
     for error in (None, None, {"class": "E", "message": "no"}):
         session.value("pgqueue_message_defer", **token(session.take(tasks=True)), error=error)
     session.value("pgqueue_message_fail", **token(session.take(tasks=True)), error={"class": "E", "message": "no"})
@@ -93,6 +94,7 @@ def test_a_message_has_as_many_attempts_as_at_first(
     replay(spark, lake, FAILED, options=options)
     [new] = session.messages()
     assert new.max_attempts == 2, "deferring has added the others"
+    assert new.content == large
 
 
 def test_messages_that_want_the_results_of_others_are_not_replayed_without_them(
