@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 2**20
 """Larger batches are halved: a column of text has room for 2 GB."""
 RAW = DeclaredTask(max_attempts=5)
-SETTINGS = {"queue": pa.string(), "priority": pa.int64(), "max_attempts": pa.int64()}
+SETTINGS = {"queue": pa.string(), "priority": pa.int64(), "max_attempts": pa.int64(), "channel": pa.string()}
 NULL = "\\N"
 ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")

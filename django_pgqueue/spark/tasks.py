@@ -18,12 +18,14 @@ class DeclaredTask:
     queue: str = "default"
     priority: int = 0
     max_attempts: int | None = None
+    channel: str | None = None
 
 
 def declared(*tasks: Any) -> str:
     """Returns the text for the option ``tasks``.  Call it on the driver, which can import the project.
 
-    A row without queue, priority or max_attempts gets those of its task.
+    A row without queue, priority, max_attempts or channel gets those of its task.  A channel that a task computes from
+    its arguments, and its unique key, are columns of the DataFrame.
 
     >>> df.write.format("pgqueue").option("tasks", declared(send_receipt)).mode("append").save()  # doctest: +SKIP
     """
@@ -57,4 +59,6 @@ def _of(task: Any) -> dict[str, Any]:
     backend = task.get_backend()
     resolved = getattr(backend, "max_attempts", None)
     attempts = resolved(task) if callable(resolved) else getattr(task, "max_attempts", None)
-    return {"queue": task.queue_name, "priority": int(task.priority), "max_attempts": attempts}
+    found = {"queue": task.queue_name, "priority": int(task.priority), "max_attempts": attempts}
+    channel = getattr(task, "channel", None)
+    return found | {"channel": channel} if isinstance(channel, str) else found

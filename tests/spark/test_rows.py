@@ -20,6 +20,7 @@ from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_NAME_BYTES, MAX_P
 from django_pgqueue.values.names import name_of
 
 TASKS = {"shop.send": DeclaredTask(), "shop.report": DeclaredTask(queue="reports", priority=7, max_attempts=4)}
+LIMITED = {"shop.ask": DeclaredTask(channel="api")}
 TYPES = {"priority": pa.int32(), "max_attempts": pa.int64(), "dequeue_at": pa.int64()}
 ODD = [
     *("[1", "2]", "[1] ", "", "null", "[]", "{}", '["a", 1.5, null]', '["\\u0000"]', '["\\ud800"]', '["é\\t\\\\"]'),
@@ -131,6 +132,13 @@ def test_a_row_gets_the_settings_of_its_task() -> None:
         r'> -5	\N	-3	m\\n	\N	shop.send	k	{"args":[],"kwargs":{}}	\N',
         r'> \N	\N	0	default	\N	shop.send	\N	{"args":[ "ü", -1.5 ,null],"kwargs":{}}	\N',
     ]
+
+
+def test_a_row_without_a_channel_has_the_one_of_its_task() -> None:
+    intake = Intake(tasks=LIMITED, max_content_bytes=40)
+    rows = [{"task": "shop.ask", "channel": "other"}, {"task": "shop.ask"}]
+    [(_, lines)] = intake.lines(batch_of(rows, pa.string()), "> ")
+    assert [copied(line)["channel"] for line in bytes(lines).decode().splitlines()] == ["other", "api"]
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

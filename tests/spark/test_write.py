@@ -33,7 +33,7 @@ COLUMNS = (
 )
 
 
-@pgqueue_task(queue_name="reports", priority=7, max_attempts=4)
+@pgqueue_task(queue_name="reports", priority=7, max_attempts=4, channel="printer")
 def report(day: str) -> None:
     """Only its declaration is used."""
 
@@ -89,6 +89,7 @@ def test_a_time_a_content_of_a_task_and_the_options_of_a_task(spark: SparkSessio
     assert (raw.queue, raw.task, raw.content, raw.max_attempts) == ("default", None, 1, 5)
     assert raw.dequeue_at == 1893456000001
     assert (declares.queue, declares.priority, declares.max_attempts) == ("reports", 7, 4)
+    assert (raw.channel, own.channel, declares.channel) == (None, "printer", "printer")
     assert (own.queue, own.priority, own.max_attempts) == ("own", 7, 4)
     assert (declares.content, own.content) == ({"args": [1], "kwargs": {}}, {"args": [2], "kwargs": {"a": 1}})
 
