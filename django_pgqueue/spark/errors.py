@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 OURS = re.compile(r"django_pgqueue\.spark\.[\w.]+: (.+)")
 RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+([\w.]+: .+)")
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+STACK = re.compile(r"\n\s+0: ")
+"""Where the frames of Rust begin."""
 
 
 class SparkQueueError(Exception):
@@ -123,8 +125,8 @@ def of_postgresql(error: Exception) -> str:
 
 
 def plain(error: object) -> str:
-    """Returns the text of an error in one line, without the colours of deltalake."""
-    return " ".join(COLOURS.sub("", str(error)).split())
+    """Returns the text of an error in one line, without the colours of deltalake and without its stack."""
+    return " ".join(STACK.split(COLOURS.sub("", str(error)))[0].split())
 
 
 @contextmanager

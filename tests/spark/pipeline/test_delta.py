@@ -292,6 +292,22 @@ def test_a_report_begins_where_a_table_ends_that_was_restored(
     assert reported_until(opened) is None, "and all days are reported again"
 
 
+def test_a_torn_commit_is_told_in_a_line_and_without_it_its_rows_come_again(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    session = connect()
+    add(session, lake, 2)
+    add(session, lake, 2)
+    last = max((lake / "attempts" / "_delta_log").glob("*.json"))
+    last.write_bytes(last.read_bytes()[:-50])
+    with pytest.raises(LakeError, match=r"attempts cannot be read: .*[Tt]runcated") as caught:
+        export(spark, lake, options=options)
+    assert "<unknown>" not in str(caught.value)
+    last.unlink()
+    assert export(spark, lake, options=options).rows == 2
+    assert ids(spark, lake) == [row.id for row in session.rows("select id from pgqueue_attempt order by id")]
+
+
 def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark: SparkSession, lake: Path) -> None:
     DeltaTable.create(str(lake / "attempts"), pl.DataFrame({"id": [1]}).to_arrow().schema)
     with pytest.raises(NotALake, match="did not make"):
