@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ from django_pgqueue.tasks.validation import require_task
 from django_pgqueue.values import names, redaction, times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from django_pgqueue.compat import AnyTask
 
@@ -54,6 +55,9 @@ def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[
     250000
     """
     require_task(task)
+    if isinstance(calls, str | bytes | Mapping):
+        message = f"Each part of a {type(calls).__name__} would be a job: put it into a list."
+        raise TypeError(message)
     backend = task.get_backend()
     if not isinstance(backend, PgQueueBackend):
         kind = type(backend).__qualname__

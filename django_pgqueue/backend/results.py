@@ -19,6 +19,7 @@ from django_pgqueue.compat import (
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models.tables import Attempt, Message
 from django_pgqueue.tasks import registry
+from django_pgqueue.values import arguments
 from django_pgqueue.values.redaction import quote
 from django_pgqueue.values.times import as_django
 
@@ -36,7 +37,7 @@ DECODER = json.JSONDecoder()
 
 def id_of(result: AnyTaskResult | str | int) -> str | int:
     """Returns the id of a result, or the id that was given instead.  Raises InvalidMessage for anything else."""
-    given: Any = getattr(result, "id", result)
+    given: Any = arguments.id_of(result)
     if not isinstance(given, (str, int)):
         message = f"{quote(result)} is neither the result of an enqueued job nor its id."
         raise InvalidMessage(message)

@@ -19,6 +19,7 @@ from django_pgqueue.compat import (
 from django_pgqueue.exceptions import PgQueueError, seconds
 from django_pgqueue.functions import explained, messages_ended, messages_left, running
 from django_pgqueue.tasks import habits
+from django_pgqueue.values import arguments
 from django_pgqueue.values.redaction import quote
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def ids(results: Iterable[AnyTaskResult | int | str], backend: str | None = None
         raise InvalidTask(message)
     found, backends = set(), set()
     for result in results:
-        given: Any = getattr(result, "id", result)
+        given = arguments.id_of(result)
         text = str(given)
         if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
             message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."

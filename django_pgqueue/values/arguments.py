@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.values.limits import MAX_MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY
 from django_pgqueue.values.names import name_of
 
 MAX_LIMIT = 2**31 - 1
 MAX_LOCK_SECONDS, MAX_WAIT_SECONDS = 1e9, 1e12
+
+
+def id_of(given: Any) -> Any:
+    """Returns the id of a result or a message, or what was given: a row of another model has the id of something else.
+
+    >>> id_of("7")
+    '7'
+    """
+    meta = getattr(given, "_meta", None)
+    return given if meta is not None and meta.label != "django_pgqueue.Message" else getattr(given, "id", given)
 
 
 def is_max_attempts(value: object) -> bool:

@@ -301,6 +301,12 @@ def test_a_function_that_is_no_task_is_refused() -> None:
         enqueue_many(len, [1])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("call", ["tea", b"tea", {"name": "tea"}], ids=repr)
+def test_a_single_item_is_no_list_of_them(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"Each part of a \w+ would be a job: put it into a list\."):
+        enqueue_many(nothing, call)
+
+
 def test_a_backend_of_another_package_is_refused(settings: Any) -> None:
     dummy = f"{'django_tasks' if 'django_tasks' in settings.INSTALLED_APPS else 'django.tasks'}.backends.dummy"
     settings.TASKS = {"default": {"BACKEND": f"{dummy}.DummyBackend", "QUEUES": []}}

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from django_pgqueue import functions
@@ -46,7 +47,7 @@ def running(diary: Diary, attempt: int = 1) -> None:
     )
 
 
-@pytest.mark.parametrize("wrong", [None, 1.5, [17]])
+@pytest.mark.parametrize("wrong", [None, 1.5, [17], Attempt(id=17), Group(id=17)], ids=repr)
 def test_what_is_no_job_is_refused(wrong: Any) -> None:
     for refuse in (lambda: cancel(wrong), lambda: run_from_step(wrong, "charge")):
         with pytest.raises(InvalidMessage, match="is neither the result of an enqueued job nor its id"):

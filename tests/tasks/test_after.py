@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import connection
 
 from django_pgqueue import functions
@@ -123,6 +124,7 @@ def test_an_ended_job_is_not_waited_for() -> None:
         ({"after": ["x"]}, "'x'"),
         ({"after": [True]}, "True"),
         ({"after": [None]}, "None"),
+        ({"after": [Group(id=7, name="tea")]}, "<Group: tea>, which is neither the result"),
         ({"after": [10**30]}, "which is neither the result"),
         ({"after": "12"}, r"after is '12', and must be a list"),
         ({"after": 12}, r"after is 12, and must be a list"),
