@@ -238,6 +238,7 @@ def test_alerts_and_dashboards_name_existing_metrics() -> None:
     [rules] = [block.text for block in blocks(FOLDER / "operate" / "monitoring.md") if "groups:" in block.text]
     [group] = yaml.safe_load(rules)["groups"]
     assert all({"alert", "expr", "annotations"} <= set(rule) for rule in group["rules"])
+    assert "absent(pgqueue_up)" in group["rules"][0]["expr"], "a site that is down has no metrics at all"
     assert set(re.findall(r"pgqueue_\w+", page)) <= known
 
 
