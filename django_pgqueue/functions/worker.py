@@ -168,13 +168,15 @@ REST = f"""
 update pgqueue_worker w
 set seen_at = pgqueue_clock(), silent_until = pgqueue_now() + %s::bigint,
     asleep_until = case when %s::boolean then pgqueue_now() + %s::bigint end
-where w.id = %s
+from pgqueue_worker before
+where w.id = %s and before.id = w.id
 returning least(
     pgqueue_message_next_at(%s::text[], %s::text[], true),
     pgqueue_message_attention_at(),
     (select min(s.next_at) from pgqueue_schedule s
      where s.paused_at is null and (not s.declared or s.name = any (%s::text[]))),
-    (select pgqueue_now() where {HAS_EDIT})),
+    (select pgqueue_now() where {HAS_EDIT}),
+    case when w.ordered_at > before.seen_at then pgqueue_now() end),
     exists (select from pgqueue_worker o
             where o.tasks and o.id <> w.id and o.silent_until is null
               and o.seen_at > pgqueue_clock() - interval '1 minute'),

@@ -91,6 +91,18 @@ class TestWhatWakesIt:
                 )
             wait_until(lambda: not Message.objects.exists(), f"it was run in time: {statement}")
 
+    @pytest.mark.parametrize(("listen", "seconds"), [(True, LONG), (False, 3.0)])
+    def test_an_order(self, consume: Consume, listen: bool, seconds: float) -> None:
+        consumer = consume(idle_poll_seconds=seconds, listen=listen)
+        wait_until(lambda: rests(consumer), "it rests")
+        control.order_worker(consumer.id, "slots", slots=3)
+        wait_until(lambda: consumer.slots.count == 3, "it has three slots")
+        wait_until(lambda: rests(consumer), "it rests again")
+        control.order_worker(consumer.id, "pause")
+        wait_until(lambda: consumer.orders.is_paused, "it is paused")
+        control.order_worker(consumer.id, "resume")
+        wait_until(lambda: rests(consumer) and not consumer.orders.is_paused, "it goes on, and rests again")
+
     def test_a_message_that_is_moved_to_an_earlier_time(self, consume: Consume) -> None:
         later = jobs.which_session.using(run_after=dt.timedelta(hours=2)).enqueue()
         resting(consume)
