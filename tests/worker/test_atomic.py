@@ -212,6 +212,16 @@ class TestOutside:
         assert "the mail server is away" in caplog.text
         assert f"lost id={result.id}" not in caplog.text
 
+    def test_a_connection_that_is_lost_at_the_commit_is_no_error_of_a_callback(
+        self, consume: Consume, effects: Effects, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        result = jobs.lose_the_connection_at_the_commit.enqueue("x")
+        consume()
+        assert ended(result).return_value is None
+        assert (effects(), statuses(result)) == (["x"], ["succeeded"])
+        said = f"Message id={result.id} is done; its connection was lost at the commit"
+        wait_until(lambda: said in caplog.text, "the log says so")
+
     def test_a_lost_attempt_is_rolled_back_when_it_ends(
         self, consume: Consume, diary: Diary, effects: Effects, session: Session, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -64,7 +64,10 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
         is_done = is_completed and not is_ctrl_c(exception) and _is_committed(execution)
         if not is_done:
             raise
-        logger.exception("An on_commit() callback of message id=%s failed; the message is done.", execution.message.id)
+        what = "An on_commit() callback of message id=%s failed; the message is done."
+        if execution.session.closed:  # the answer to the commit may be what is missing
+            what = "Message id=%s is done; its connection was lost at the commit: on_commit() callbacks may be missing."
+        logger.exception(what, execution.message.id)
     finally:
         execution.message.kept = is_done
     execution.succeed(normal)
@@ -77,8 +80,11 @@ def _keep(execution: Execution, connection: Any) -> None:
 
 
 def _is_committed(execution: Execution) -> bool:
+    database = execution.backend.settings.database
     try:
-        return results.has_succeeded(execution.message, database=execution.backend.settings.database)
+        if execution.session.closed:  # Django opens another one
+            connections[database].close()
+        return results.has_succeeded(execution.message, database=database)
     except (DatabaseError, InterfaceError):
         return False
 

@@ -287,6 +287,12 @@ def fail_after_the_commit(word: str, *, leave: bool = False) -> str:
 
 
 @task(atomic=True)
+def lose_the_connection_at_the_commit(word: str) -> None:
+    write_effect(word)
+    transaction.on_commit(lambda: connection.cursor().execute("select pg_terminate_backend(pg_backend_pid())"))
+
+
+@task(atomic=True)
 def hold_after_the_commit(word: str) -> None:
     diary = Diary.of_this_process()
 
