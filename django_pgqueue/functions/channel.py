@@ -108,6 +108,7 @@ cross join lateral (
 where first.dequeue_at < 9223372036854775806
   and (select true from pgqueue_lane l
        where l.channel = p.channel and l.queue = p.queue and l.raw = r.raw
+         and (select true from pgqueue_channel c where c.name = l.channel)
          and (l.parked or l.next_at - 60000 <= greatest(first.dequeue_at, pgqueue_now(), (
              select c.release_at from pgqueue_channel c where c.name = p.channel)))) is null
   and (select true from pgqueue_arrival a

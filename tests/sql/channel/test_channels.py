@@ -416,6 +416,16 @@ def test_they_are_found_beside_messages_that_are_due_later(session: Session, pri
     assert contents(session.dequeue()) == ["unseen"]
 
 
+def test_those_of_a_channel_whose_row_somebody_has_deleted_are_found(session: Session) -> None:
+    session.create("waits", channel="acme")
+    session.value("pgqueue_lane_arm")
+    session.rows("delete from pgqueue_channel")
+    assert session.dequeue() == []
+    assert unseen(session) == ["acme"]
+    repair(session)
+    assert contents(session.dequeue()) == ["waits"]
+
+
 def test_they_are_found_behind_a_message_that_waits_for_another(session: Session) -> None:
     first = session.create("first")
     session.call("pgqueue_message_create_after", content="waits", after_ids=[first], channel="acme", priority=5)
