@@ -23,6 +23,7 @@ COPY = f"copy pgqueue_staged (batch, token, {', '.join(STAGED)}) from stdin"
 ENQUEUE = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s)"
 REPLAY = "select pgqueue_staged_enqueue(%s, %s, %s, %s, %s, %s)"
 TRIES = 3
+UNKNOWN = ". The rows are enqueued or not. Write the same again with option runId {run_id!r}: then they are, once."
 BATCH = -1
 """Epoch of a run that is no stream."""
 
@@ -115,7 +116,11 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
                 return rows if found is None and is_retry else found
         except (psycopg.OperationalError, DatabaseUnavailable) as error:
             if attempt == TRIES:
-                raise DatabaseUnavailable(database.unavailable(error)) from None
+                happened = error if isinstance(error, DatabaseUnavailable) else database.unavailable(error)
+                # Spark repeats a micro-batch, and a replay can be repeated as it is.
+                is_unknown = is_asked and replay is None and epoch.number == BATCH
+                unknown = UNKNOWN.format(run_id=epoch.run_id) if is_unknown else ""
+                raise DatabaseUnavailable(f"{happened}{unknown}") from None
     raise AssertionError
 
 

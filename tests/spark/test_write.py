@@ -11,7 +11,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from django_pgqueue.spark.errors import InvalidColumns, InvalidOption
+from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidColumns, InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.source import PgQueueDataSource
 from django_pgqueue.spark.tasks import declared
@@ -300,3 +300,26 @@ def test_a_write_whose_connection_breaks_behind_its_commit_does_not_say_that_ano
         queue.rows("drop sequence breaks")
     assert arguments(queue) == [1]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("here")
+def test_a_write_that_cannot_know_its_outcome_says_how_to_repeat_it(queue: Session) -> None:
+    rows = pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})
+    writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
+    message = writer.write(iter([rows]))
+    queue.rows(
+        "create function break() returns trigger language plpgsql as $$ begin "
+        "perform pg_terminate_backend(pg_backend_pid()); return null; end $$"
+    )
+    try:
+        queue.rows("create trigger break before delete on pgqueue_ledger execute function break()")
+        with pytest.raises(DatabaseUnavailable, match="The rows are enqueued or not") as caught:
+            writer.commit([message])
+    finally:
+        queue.rows("drop function break cascade")
+    assert arguments(queue) == [1]
+    found = re.search(r"runId '(batch .+)'", str(caught.value))
+    assert found is not None
+    again = PgQueueWriter(PipelineOptions.of({"tasks": SEND, "runId": found[1]}))
+    again.commit([again.write(iter([rows]))])
+    assert arguments(queue) == [1]
