@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -127,3 +128,11 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
 def discard(conninfo: str, epoch: Epoch) -> None:
     with database.connect(conninfo) as connection:
         connection.execute("select pgqueue_staged_discard(%s)", [epoch.batch])
+
+
+def give_up(conninfo: str, epoch: Epoch) -> None:
+    """Discards what a failed run has staged, if possible: an error of this would hide why the run failed, and rows that
+    are left are deleted after a week.
+    """
+    with suppress(psycopg.Error, DatabaseUnavailable):
+        discard(conninfo, epoch)
