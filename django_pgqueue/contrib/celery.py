@@ -58,12 +58,15 @@ INSTEAD = {
     "link": "Write next_task.using(after=[result]).enqueue(…)",
     "link_error": "Write a batch(…) around the call, whose callback finds a ChildFailed",
     "max_attempts": "Write max_retries=…, which does not count the first attempt",
+    "on_failure": "Receive task_finished of django.tasks.signals",
+    "on_success": "Receive task_finished of django.tasks.signals",
     "queue_name": "Write queue=…",
     "retry": "Leave it out: no broker is asked",
     "retry_kwargs": "Write max_retries=… and default_retry_delay=… beside autoretry_for",
     "run_after": "Write countdown=… or eta=…",
     "takes_context": "Write bind=True",
     "task_id": "Leave it out: result.id is the id, and unique_key=… of @task enqueues once",
+    "throws": "Leave it out: without autoretry_for, an exception fails the task at once",
     "update_state": "Write self.context.progress(fraction, text)",
 }
 """What to write for a name that only code for Celery has, or that ``@task`` has and Celery calls otherwise."""

@@ -184,6 +184,8 @@ def test_a_pickled_task_is_still_one_for_celery_s_calls() -> None:
         ({"queue_name": "mail"}, r"Write queue=…\."),
         ({"max_attempts": 5}, r"Write max_retries=…, which does not count the first attempt\."),
         ({"takes_context": True}, r"Write bind=True\."),
+        ({"throws": (ValueError,)}, r"Leave it out: without autoretry_for, an exception fails the task at once\."),
+        ({"on_failure": print}, r"Receive task_finished of django\.tasks\.signals\."),
         ({"autoretry_for": OSError}, r"autoretry_for must be a tuple of exception classes: \(OSError,\)\."),
         ({"dont_autoretry_for": KeyError}, r"dont_autoretry_for must be a tuple"),
         ({"default_retry_delay": HOUR}, r"default_retry_delay=datetime\.timedelta.* must be a number of seconds"),
