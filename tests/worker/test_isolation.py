@@ -26,7 +26,6 @@ from tests.worker.leaving_state import LEAVERS, OF_THE_DRIVER, leave, leave_on, 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from tests.support.diary import Diary
-    from tests.support.fixtures.consumers import Consume
     from tests.support.fixtures.workers import Session, Start
 
 
@@ -46,10 +45,10 @@ def test_a_broken_connection_does_not_affect_the_next_job(
     assert worker.stop() == 0
 
 
-def test_context_variables_are_each_jobs_own(consume: Consume) -> None:
-    consume(threads=1)
+def test_context_variables_are_each_jobs_own(start: Start) -> None:
+    start("--threads", "1", "-v", "0", ready=False)
     results = [task.enqueue(f"{n}") for n in range(3) for task in (remember, remember_on)]
-    assert {tuple(ended(result).return_value) for result in results} == {("nobody's", "en-us")}
+    assert {tuple(ended(result).return_value) for result in results} == {("nobody's", "en-us", 28)}
 
 
 def test_debug_does_not_keep_the_queries_of_all_jobs(start: Start) -> None:

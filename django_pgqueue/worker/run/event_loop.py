@@ -138,7 +138,8 @@ class EventLoop:
     def _ask(self, what: Callable[..., object], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the watchdog will see it
             if self._loop is not None:
-                self._loop.call_soon_threadsafe(what, *args)
+                # Not the context of this thread, whose objects, such as that of decimal, jobs would share.
+                self._loop.call_soon_threadsafe(what, *args, context=Context())
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         while not (self._stopped or loop.is_closed()):

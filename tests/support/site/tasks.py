@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from contextvars import ContextVar
+from decimal import getcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -130,21 +131,19 @@ LANGUAGE: ContextVar[str] = ContextVar("LANGUAGE", default="nobody's")
 
 
 @task
-def remember(word: str) -> list[str]:
+def remember(word: str) -> list[Any]:
     """Tells what it finds in the context, and leaves something there."""
-    found = [LANGUAGE.get(), translation.get_language()]
+    found = [LANGUAGE.get(), translation.get_language(), getcontext().prec]
     LANGUAGE.set(word)
     translation.activate("de")
+    getcontext().prec = 3
     return found
 
 
 @task
-async def remember_on(word: str) -> list[str]:
+async def remember_on(word: str) -> list[Any]:
     """The same as a coroutine."""
-    found = [LANGUAGE.get(), translation.get_language()]
-    LANGUAGE.set(word)
-    translation.activate("de")
-    return found
+    return remember.func(word)
 
 
 @task
