@@ -36,7 +36,7 @@ def parse(value: str) -> dict[str, DeclaredTask]:
     """Parses the text of ``declared``; or dotted paths with commas between, of tasks without settings; or ``*``.
 
     >>> parse("shop.tasks.send_receipt")
-    {'shop.tasks.send_receipt': DeclaredTask(queue='default', priority=0, max_attempts=None)}
+    {'shop.tasks.send_receipt': DeclaredTask(queue='default', priority=0, max_attempts=None, channel=None)}
     """
     if value.lstrip().startswith("{"):
         try:
