@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,24 +15,26 @@ from django_pgqueue.spark.lake import Lake, LakeError
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.lake.reading import read_files
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.pipeline.overlap import DAY_US
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.session import same_environment
 from django_pgqueue.spark.source import registered
 from django_pgqueue.values.limits import MAX_STORED_BYTES
 
 if TYPE_CHECKING:
-    import datetime as dt
     import os
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from django_pgqueue.spark.lake import Version
 
 PREVIEWED = 10
 REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
 COPIED = ("content", "headers", "task", "channel")
 """Columns that a message is made of, and that a lake may lack or have as masks."""
-READ = (*COPIED, "message_id", "final", "status", "queue", "priority", "max_attempts", "finished_at", "error_class")
+RECORDED = ("message_id", "final", "status", "attempt", "created_at", "finished_at", "error_class")
+READ = (*COPIED, "queue", "priority", "max_attempts", *RECORDED)
 TASKS = 8
 """Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
@@ -87,8 +90,7 @@ def replay(
     preview = tuple(row.asDict() for row in shown(chosen).limit(PREVIEWED).collect())
     if ids and not dry_run:
         progress.step(f"enqueuing {len(ids):,} messages")
-        earlier = read_files(lake, "attempts", version.files(until=until), ("message_id", "status", "task"))
-        enqueue(messages(without_added(chosen, earlier)), run_id, name, options or {})
+        enqueue(messages(without_added(chosen, lake, version)), run_id, name, options or {})
     return Replayed(
         messages=len(every),
         again=len(before),
@@ -143,9 +145,14 @@ def refuse_wanted_results(chosen: DataFrame) -> None:
         raise LakeError(message)
 
 
-def without_added(chosen: DataFrame, attempts: DataFrame) -> DataFrame:
+def without_added(chosen: DataFrame, lake: Lake, version: Version) -> DataFrame:
     """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
+    [(first,)] = chosen.where("attempt > 1").agg(F.min(F.floor(F.unix_micros("created_at") / DAY_US))).collect()
+    if first is None:
+        return chosen
+    since = dt.date(1970, 1, 1) + dt.timedelta(days=first - 1)  # the clock may have gone back
     uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"
+    attempts = read_files(lake, "attempts", version.files(since=since), ("message_id", "status", "task"))
     added = attempts.where(uncounted).groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
     left = F.col("max_attempts") - F.coalesce("added", F.lit(0))
     return chosen.join(added, "message_id", "left").withColumn("max_attempts", left).drop("added")
