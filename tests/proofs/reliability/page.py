@@ -1,4 +1,4 @@
-"""The report of a storm in docs/pages/operate/reliability.md, between its two marks: only what was measured."""
+"""The report of a storm in docs/pages/about/storm.md, between its two marks: only what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short form of the storm.  The long one is started by hand: docs/pages/operate/reliability.md."""
+"""The short form of the storm.  The long one is started by hand: docs/pages/about/storm.md."""
 
 from __future__ import annotations
 
