@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import decimal
 import threading
 from collections import deque
 from contextvars import Context
@@ -138,8 +139,7 @@ class EventLoop:
     def _ask(self, what: Callable[..., object], *args: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the watchdog will see it
             if self._loop is not None:
-                # Not the context of this thread, whose objects, such as that of decimal, jobs would share.
-                self._loop.call_soon_threadsafe(what, *args, context=Context())
+                self._loop.call_soon_threadsafe(what, *args)
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         while not (self._stopped or loop.is_closed()):
@@ -179,6 +179,8 @@ class EventLoop:
         running.set(execution)
         execution.waits = Waits()
         own_scope()
+        # It is changed in place, and the main thread's is the one that the contexts of all tasks are copied with.
+        decimal.setcontext(decimal.getcontext().copy())
         self.slots.limits.begin_in(self, execution)
         with self.slots.marks.mark() as mark:
             mark.begin(message)
