@@ -95,8 +95,8 @@ LOGGING = {
 def test_a_failed_attempt_is_one_event_with_its_job(
     start: Start, project: Callable[..., dict[str, Any]], sentry: Sentry, form: str, settings: str
 ) -> None:
-    """Threads, async tasks and two processes; each job has its own tags."""
-    variables = project(f"{SETTINGS}\n{settings}")
+    """Threads, async tasks and two processes; each job has its own tags, and those of the settings."""
+    variables = project(f"{SETTINGS}\nsentry_sdk.set_tag('of', 'the shop')\n{settings}")
     results = {f"{task.name} {n}": task.enqueue(f"{task.name} {n}") for task in (fail, fail_on) for n in range(6)}
     worker = start("--threads", "3", "--processes", "2", "--log-format", form, SENTRY_DSN=sentry.dsn, **variables)
     for result in results.values():
@@ -112,7 +112,7 @@ def test_a_failed_attempt_is_one_event_with_its_job(
         assert event["transaction"] == path
         assert event["tags"].items() >= {
             "task": path, "queue": "default", "attempt": 1, "message_id": int(result.id),
-            "word": event["exception"]["values"][-1]["value"],
+            "word": event["exception"]["values"][-1]["value"], "of": "the shop",
         }.items()  # fmt: skip
         assert event["fingerprint"] == [path, f"{FAILING}.VoucherExpired"]
         assert event["logger"] == f"django_pgqueue.worker.{path}"
