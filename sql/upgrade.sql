@@ -3175,6 +3175,7 @@ declare
     v_others bigint := 0;
     v_queue text;
     v_messages jsonb;
+    v_made bigint;
     v_refused bigint;
     v_known bigint;
 begin
@@ -3224,8 +3225,11 @@ begin
             using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
     end if;
 
-    if v_others > 5000 then
-        -- More than one call below: keys are in order within a call, but other bulks may begin between two calls.
+    if v_others > 5000 or exists (
+        select from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null and v_others > 1
+          and (pgqueue_message_is_large(s.content) or pgqueue_message_is_large(s.headers))) then
+        -- Maybe several calls below: keys are in order within a call, but other bulks may begin between two calls.
         perform pgqueue_message_lock_keys(t.task, true)
         from (select distinct s.task from pgqueue_staged s
               where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
@@ -3237,19 +3241,29 @@ begin
                    'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
                    || jsonb_build_object('content', o.content, 'headers', o.headers, 'max_attempts', o.max_attempts)
                    order by o.place)
-        from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
-              from pgqueue_staged s
-              where s.batch = p_batch and s.token = any (p_tokens)
-                and (s.channel is not null or s.unique_key is not null) and v_others > 0) as o
-        group by (o.place - 1) / 5000
+        -- A jsonb array has room for 256 MB.  A number may take two bytes of text, and twelve there.
+        from (select k.*, sum(case when pgqueue_message_is_large(k.content) or pgqueue_message_is_large(k.headers)
+                                   then octet_length(k.content::text) + coalesce(octet_length(k.headers::text), 0)
+                                   else 0 end) over (order by k.place) as bytes
+              from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
+                    from pgqueue_staged s
+                    where s.batch = p_batch and s.token = any (p_tokens)
+                      and (s.channel is not null or s.unique_key is not null) and v_others > 0) as k) as o
+        group by (o.place - 1) / 5000, o.bytes / 16777216
         order by min(o.place)
     loop
-        select count(*) into v_refused from pgqueue_message_create_many(v_messages) as c (id) where c.id is null;
+        select count(*), count(*) filter (where c.id is null) into v_made, v_refused
+        from pgqueue_message_create_many(v_messages) as c (id);
+        v_others := v_others - v_made;
         if v_refused > 0 then
             raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
                 using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
         end if;
     end loop;
+    if v_others > 0 then  -- it waited for keys, and the writer, whose connection broke, has given up meanwhile
+        raise exception 'rows of run % were deleted while it was enqueued', p_run_id
+            using hint = 'Nothing was enqueued: run the write again.';
+    end if;
 
     for v_queue in
         select distinct s.queue from pgqueue_staged s
@@ -3438,6 +3452,8 @@ as $$
 -- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, for an instant at the end.  It recognizes
 -- rows that were written in between by their transaction, which was not over at the beginning.  When the lock cannot
 -- be had within lock_timeout, the function raises an error: try again later.
+-- Call pgqueue_child_keep in transactions of its own before, until it returns 0: a session that waits for the lock may
+-- have a snapshot from before this call, and finds the ends of children neither in the day nor where they are kept.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_partition regclass;

@@ -10,6 +10,8 @@ as $$
 -- Reads the day before it takes a lock: ACCESS EXCLUSIVE on pgqueue_attempt, for an instant at the end.  It recognizes
 -- rows that were written in between by their transaction, which was not over at the beginning.  When the lock cannot
 -- be had within lock_timeout, the function raises an error: try again later.
+-- Call pgqueue_child_keep in transactions of its own before, until it returns 0: a session that waits for the lock may
+-- have a snapshot from before this call, and finds the ends of children neither in the day nor where they are kept.
 declare
     v_name text := 'pgqueue_attempt_' || to_char(p_day, 'YYYYMMDD');
     v_partition regclass;

@@ -124,6 +124,25 @@ def test_more_keys_than_one_call_takes(session: Session) -> None:
     assert session.one("select count(distinct unique_key) from pgqueue_message") == 5001
 
 
+def test_contents_that_are_too_large_for_one_call_are_enqueued_by_several(session: Session) -> None:
+    """PostgreSQL has room for 256 MB in a jsonb array."""
+    token = stage(session, rows=18, channel="tenant")
+    session.rows("update pgqueue_staged set content = to_jsonb(repeat('x', 15000000))")
+    assert enqueue(session, token, rows=18) == 18
+
+
+def test_a_writer_that_gives_up_while_its_rows_wait_for_keys_has_written_nothing(connect: Connect) -> None:
+    """Its connection broke: the server goes on, and does not know."""
+    other, session = connect(autocommit=False), connect()
+    token = stage(session, rows=5001, task="shop.tasks.send")
+    session.rows("update pgqueue_staged set unique_key = 'key ' || (content #>> '{}')")
+    other.value("pgqueue_message_lock_keys", task="shop.tasks.send")
+    other.value("pgqueue_staged_discard", batch=BATCH)
+    with pytest.raises(psycopg.errors.RaiseException, match="rows of run run were deleted while it was enqueued"):
+        behind(other, session, lambda: enqueue(session, token, rows=5001))
+    assert (session.messages(), session.rows("select from pgqueue_ledger")) == ([], [])
+
+
 def test_of_two_concurrent_enqueues_of_a_run_one_succeeds(connect: Connect) -> None:
     one, other = connect(), connect()
     first, second = stage(one), stage(other)
