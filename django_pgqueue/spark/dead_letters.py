@@ -7,6 +7,7 @@ every try, so a replay replaces it and does not add one.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.spark.errors import InvalidOption, InvalidRow
@@ -39,11 +40,13 @@ def written_down(rejected: Sequence[Rejected], place: str) -> tuple[str, ...]:
 
 
 def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
-    """Writes the file as a whole or not at all; writes none when there are no lines."""
-    if not lines:
-        return
+    """Writes the file as a whole or not at all.  When there are no lines there is none, also of an earlier try."""
     files, folder = _folder(path)
     target = f"{folder}/{batch}.json"
+    if not lines:
+        with suppress(FileNotFoundError):
+            files.delete_file(target)
+        return
     temporary = f"{folder}/.{batch}.tmp"
     files.create_dir(folder, recursive=True)
     with files.open_output_stream(temporary) as stream:

@@ -16,6 +16,8 @@ from django_pgqueue.spark.errors import CheckpointBehind, DatabaseUnavailable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from django_pgqueue.spark.options import PipelineOptions
+
     Lines = tuple[int, bytes | memoryview]
     """A number of rows, and their text for COPY."""
 
@@ -101,28 +103,40 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
     A connection that breaks during the commit leaves the outcome unknown.  The ledger knows it, so a retry is safe.
     """
     tokens, rows = [one.token for one in staged], sum(one.rows for one in staged)
-    is_asked = False
+    values = [epoch.run_id, epoch.number, epoch.batch, tokens, rows]
+    is_asked = is_unknown = False
     for attempt in range(1, TRIES + 1):
         try:
             with database.connect(conninfo) as connection:
-                values = [epoch.run_id, epoch.number, epoch.batch, tokens, rows]
                 is_retry, is_asked = is_asked, True
                 if replay is None:  # the function of 0.1.0 knows no replays
                     row = connection.execute(ENQUEUE, values).fetchone()
                 else:
                     row = connection.execute(REPLAY, [*values, replay]).fetchone()
-                connection.execute("select pgqueue_staged_discard()")
+                with suppress(psycopg.Error):  # what is left of others goes next time
+                    connection.execute("select pgqueue_staged_discard()")
                 found = None if row is None else row[0]
                 # What the ledger has at a retry is what the try before has committed, or a writer of the same rows.
                 return rows if found is None and is_retry else found
-        except (psycopg.OperationalError, DatabaseUnavailable) as error:
-            if attempt == TRIES:
-                happened = error if isinstance(error, DatabaseUnavailable) else database.unavailable(error)
-                # Spark repeats a micro-batch, and a replay can be repeated as it is.
-                is_unknown = is_asked and replay is None and epoch.number == BATCH
-                unknown = UNKNOWN.format(run_id=epoch.run_id) if is_unknown else ""
-                raise DatabaseUnavailable(f"{happened}{unknown}") from None
+        except (psycopg.Error, DatabaseUnavailable) as error:
+            is_unknown = is_unknown or leaves_the_outcome_unknown(error)
+            if attempt < TRIES and isinstance(error, psycopg.OperationalError | DatabaseUnavailable):
+                continue
+            # Spark repeats a micro-batch, and a replay can be repeated as it is.
+            is_told = is_unknown and replay is None and epoch.number == BATCH
+            if not is_told and not isinstance(error, psycopg.OperationalError | DatabaseUnavailable):
+                raise
+            happened = error if isinstance(error, DatabaseUnavailable) else database.unavailable(error)
+            unknown = UNKNOWN.format(run_id=epoch.run_id) if is_told else ""
+            raise DatabaseUnavailable(f"{happened}{unknown}") from None
     raise AssertionError
+
+
+def leaves_the_outcome_unknown(error: Exception) -> bool:
+    """Whether the connection broke, or the server ended the session, while a statement was under way."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
 def discard(conninfo: str, epoch: Epoch) -> None:
@@ -130,9 +144,9 @@ def discard(conninfo: str, epoch: Epoch) -> None:
         connection.execute("select pgqueue_staged_discard(%s)", [epoch.batch])
 
 
-def give_up(conninfo: str, epoch: Epoch) -> None:
-    """Discards what a failed run has staged, if possible: an error of this would hide why the run failed, and rows that
-    are left are deleted after a week.
+def give_up(options: PipelineOptions, epoch: Epoch) -> None:
+    """Discards what a failed run has staged, if possible: an error of this, or of the project's function that returns
+    the URL, would hide why the run failed, and rows that are left are deleted after a week.
     """
-    with suppress(psycopg.Error, DatabaseUnavailable):
-        discard(conninfo, epoch)
+    with suppress(Exception):
+        discard(database.writing(options), epoch)

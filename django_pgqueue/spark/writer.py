@@ -43,7 +43,7 @@ class PgQueueWriter(DataSourceArrowWriter):
         commit(self.options, self.epoch, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
-        staging.give_up(database.writing(self.options), self.epoch)
+        staging.give_up(self.options, self.epoch)
 
 
 class PgQueueStreamWriter(DataSourceStreamArrowWriter):
@@ -61,7 +61,7 @@ class PgQueueStreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         for epoch in {message.epoch for message in messages if isinstance(message, StagedRows)}:
-            staging.give_up(database.writing(self.options), epoch)
+            staging.give_up(self.options, epoch)
 
 
 def write(options: PipelineOptions, epoch: Epoch, batches: Iterator[pa.RecordBatch]) -> StagedRows:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
+from django_pgqueue.spark import staging
 from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidColumns, InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.source import PgQueueDataSource
@@ -21,6 +24,7 @@ from tests.spark.conftest import arguments
 from tests.spark.programs import SEND, calls
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -257,7 +261,9 @@ def test_a_run_without_rows_does_not_use_its_name_up(spark: SparkSession, queue:
     write(rows.where("false"), runId="orders of May 1st")
     write(unfit, runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
     assert nothing_is_left(queue)
-    write(rows, runId="orders of May 1st")
+    assert len(list((tmp_path / "dead").iterdir())) == 1
+    write(rows, runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
+    assert list((tmp_path / "dead").iterdir()) == [], "what was put aside has been enqueued"
     write(rows.where("false"), runId="orders of May 1st")
     assert arguments(queue) == [0, 1, 2]
 
@@ -280,49 +286,99 @@ def test_of_two_writers_of_one_run_one_enqueues_and_the_other_says_so(
     assert not queue.rows("select from pgqueue_staged")
 
 
-@pytest.mark.usefixtures("here")
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch, here: None) -> Callable[[int], None]:
+    """So many answers to an enqueue are lost behind its commit: PostgreSQL ends the session there."""
+    left = [0]
+
+    class Losing(psycopg.Connection[Any]):
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            cursor = super().execute(query, *args, **kwargs)
+            if query == staging.ENQUEUE and left[0]:
+                left[0] -= 1
+                super().execute("select pg_terminate_backend(pg_backend_pid())")
+            return cursor
+
+    def lose(answers: int) -> None:
+        left[0] = answers
+
+    monkeypatch.setattr(psycopg, "connect", Losing.connect)
+    return lose
+
+
+def one_row() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})
+
+
 def test_a_write_whose_connection_breaks_behind_its_commit_does_not_say_that_another_was_first(
-    queue: Session, capsys: pytest.CaptureFixture[str]
+    queue: Session, lost: Callable[[int], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
-    message = writer.write(iter([pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})]))
-    queue.rows("create sequence breaks")
-    queue.rows(
-        "create function break() returns trigger language plpgsql as $$ begin "
-        "if nextval('breaks') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return null; end $$"
-    )
-    try:
-        queue.rows("create trigger break before delete on pgqueue_ledger execute function break()")
-        writer.commit([message])
-        assert queue.one("select last_value from breaks") > 1
-    finally:
-        queue.rows("drop function break cascade")
-        queue.rows("drop sequence breaks")
+    message = writer.write(iter([one_row()]))
+    lost(1)
+    writer.commit([message])
     assert arguments(queue) == [1]
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.usefixtures("here")
-def test_a_write_that_cannot_know_its_outcome_says_how_to_repeat_it(queue: Session) -> None:
-    rows = pa.RecordBatch.from_pydict({"task": [SEND], "args": ["[1]"]})
+def test_a_write_that_cannot_know_its_outcome_says_how_to_repeat_it(
+    queue: Session, lost: Callable[[int], None]
+) -> None:
     writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
-    message = writer.write(iter([rows]))
-    queue.rows(
-        "create function break() returns trigger language plpgsql as $$ begin "
-        "perform pg_terminate_backend(pg_backend_pid()); return null; end $$"
-    )
+    message = writer.write(iter([one_row()]))
+    lost(3)
+    with pytest.raises(DatabaseUnavailable, match="The rows are enqueued or not") as caught:
+        writer.commit([message])
+    queue.rows("alter table pgqueue_staged rename to pgqueue_away")
     try:
-        queue.rows("create trigger break before delete on pgqueue_ledger execute function break()")
-        with pytest.raises(DatabaseUnavailable, match="The rows are enqueued or not") as caught:
-            writer.commit([message])
-        queue.rows("alter table pgqueue_staged rename to pgqueue_away")
         writer.abort([message])  # as Spark does then; an error here would be told in the place of that one
     finally:
-        queue.rows("drop function break cascade")
-        queue.rows("alter table if exists pgqueue_away rename to pgqueue_staged")
+        queue.rows("alter table pgqueue_away rename to pgqueue_staged")
     assert arguments(queue) == [1]
     found = re.search(r"runId '(batch .+)'", str(caught.value))
     assert found is not None
     again = PgQueueWriter(PipelineOptions.of({"tasks": SEND, "runId": found[1]}))
-    again.commit([again.write(iter([rows]))])
+    again.commit([again.write(iter([one_row()]))])
+    assert arguments(queue) == [1]
+
+
+@contextmanager
+def refused(queue: Session, code: str, *, when: str = "true") -> Iterator[None]:
+    """PostgreSQL refuses to enqueue with this error."""
+    queue.rows(
+        "create function refuse() returns trigger language plpgsql as $$ begin "
+        f"if {when} then raise exception 'refused' using errcode = '{code}'; end if; return new; end $$"
+    )
+    queue.rows("create trigger refuse before insert on pgqueue_ledger for each row execute function refuse()")
+    try:
+        yield
+    finally:
+        queue.rows("drop function refuse cascade")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_write_that_was_refused_does_not_say_that_its_outcome_is_unknown(queue: Session) -> None:
+    writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
+    message = writer.write(iter([one_row()]))
+    for code, error in (("55P03", DatabaseUnavailable), ("25006", psycopg.errors.ReadOnlySqlTransaction)):
+        with refused(queue, code), pytest.raises(error, match="refused") as caught:
+            writer.commit([message])
+        assert "enqueued or not" not in str(caught.value)
+    writer.commit([message])
+    assert arguments(queue) == [1]
+
+
+def test_a_write_whose_server_is_read_only_after_an_unknown_outcome_says_how_to_repeat_it(
+    queue: Session, lost: Callable[[int], None]
+) -> None:
+    """As after a failover."""
+    writer = PgQueueWriter(PipelineOptions.of({"tasks": SEND}))
+    message = writer.write(iter([one_row()]))
+    lost(1)
+    known = "exists (select from pgqueue_ledger l where l.run_id = new.run_id)"
+    with (
+        refused(queue, "25006", when=known),
+        pytest.raises(DatabaseUnavailable, match=r"refused(?s:.)+ or not"),
+    ):
+        writer.commit([message])
     assert arguments(queue) == [1]

@@ -305,7 +305,11 @@ class Lake:
                 continue
             self.sync(name, before, since, until)
             return
-        raise LakeConflict(self._busy())
+        message = (
+            f"Other processes have written {self.root} in the meantime. PostgreSQL has the report, and the lake lacks "
+            "it: run the command again."
+        )
+        raise LakeConflict(message)
 
     def sync(self, name: str, before: int, since: dt.date | None = None, until: dt.date | None = None) -> None:
         """Makes durable what deltalake has written by itself since a version."""

@@ -39,6 +39,9 @@ UNREAD = """
 """
 
 
+SAME = "select pgqueue_attempt_fingerprint(%s) = %s"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
     days: tuple[dt.date, ...]
@@ -72,7 +75,8 @@ def drop_exported(
                 continue
             copied = fingerprint(lake, day)
             try:
-                keep_ends(connection, day)
+                if connection.execute(SAME, (day, copied)).fetchone() == (True,):
+                    keep_ends(connection, day)
                 done = connection.execute("select pgqueue_attempt_drop(%s, %s)", (day, copied)).fetchone()
             except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                 kept[day] = "another session held a lock: run the command again"

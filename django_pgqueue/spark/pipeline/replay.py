@@ -140,22 +140,28 @@ def refuse_wanted_results(chosen: DataFrame) -> None:
         message = (
             f"{len(ids):,} of the selected messages want the results of others, which a replay cannot give them; the "
             f"first is {ids[0]}. Nothing was enqueued. Enqueue those again in the admin, as long as PostgreSQL has "
-            "them, and leave them out here: --where \"… and get_json_object(headers, '$.after_results') is null\"."
+            "them, and leave them out here: --where \"(…) and get_json_object(headers, '$.after_results') is null\"."
         )
         raise LakeError(message)
 
 
 def without_added(chosen: DataFrame, lake: Lake, version: Version) -> DataFrame:
     """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
-    [(first,)] = chosen.where("attempt > 1").agg(F.min(F.floor(F.unix_micros("created_at") / DAY_US))).collect()
-    if first is None:
-        return chosen
-    since = dt.date(1970, 1, 1) + dt.timedelta(days=first - 1)  # the clock may have gone back
+    # A debounce begins the time of a message that expires anew, and keeps its attempts.
+    created = F.when(F.get_json_object("headers", "$.expires_us").isNull(), F.unix_micros("created_at")).otherwise(0)
+    [(first,)] = chosen.agg(F.min(F.floor(created / DAY_US))).collect()
+    since = dt.date(1970, 1, 1) + dt.timedelta(days=max(0, first - 1))  # the clock may have gone back
     uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"
     attempts = read_files(lake, "attempts", version.files(since=since), ("message_id", "status", "task"))
-    added = attempts.where(uncounted).groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
+    of_chosen = attempts.where(uncounted).join(chosen.select("message_id"), "message_id", "left_semi")
+    added = of_chosen.groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
     left = F.col("max_attempts") - F.coalesce("added", F.lit(0))
-    return chosen.join(added, "message_id", "left").withColumn("max_attempts", left).drop("added")
+    # Less than one: a server that went back has used the id twice.
+    return (
+        chosen.join(added, "message_id", "left")
+        .withColumn("max_attempts", F.when(left < 1, 1).otherwise(left))
+        .drop("added")
+    )
 
 
 def fingerprint(ids: list[int], again: str) -> str:
@@ -188,7 +194,9 @@ def messages(chosen: DataFrame) -> DataFrame:
         "queue",
         "priority",
         "channel",
-        "max_attempts",
+        F.when(F.col("task").isNull(), F.coalesce("max_attempts", F.lit(1)))  # null: no attempt after an error
+        .otherwise(F.col("max_attempts"))
+        .alias("max_attempts"),
         F.when(empty, origin).otherwise(joined).alias("headers"),
         "message_id",
     )

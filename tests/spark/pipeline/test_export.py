@@ -23,7 +23,7 @@ from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import ended, settled, url_without_password
 from tests.support.databases import install, session_in
-from tests.support.sessions import NOON, end_one
+from tests.support.sessions import NOON, end_one, token
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -404,6 +404,33 @@ def test_days_that_the_lake_has_are_dropped_and_others_stay(
     assert forget("other", options) == 1
     assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY + dt.timedelta(days=1),)
     assert len(ids(spark, lake)) == 3
+
+
+def test_a_day_that_is_not_dropped_ends_no_message(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """One waits until others have succeeded; one of these failed, which nobody knows any more once the day is gone."""
+    session = connect()
+    session.value("pgqueue_attempt_partition", day=DAY)
+    session.set_clock(NOON)
+    open_one, failing = session.create(dequeue_at=8_000_000_000_000), session.create(dequeue_at=0)
+    session.rows(
+        "insert into pgqueue_message (dequeue_at, content, in_line, after_policy, after_ids, awaited_id, checks) "
+        "values (8000000000000, '1', false, 'succeeded', %s::bigint[], %s, 1)",
+        [[open_one, failing], open_one],
+    )
+    session.value("pgqueue_message_fail", **token(session.take()))
+    session.set_clock(None)
+    settled(session)
+    export(spark, lake, options=options)
+    end_one(session, NOON)
+    session.set_clock(None)
+    assert [*drop_exported(spark, lake, keep_days=30, options=options).kept] == [DAY]
+    assert len(session.messages()) == 2
+    settled(session)
+    export(spark, lake, options=options)
+    assert drop_exported(spark, lake, keep_days=30, options=options).days == (DAY,)
+    assert [message.id for message in session.messages()] == [open_one]
 
 
 def test_postgresql_knows_how_far_a_lake_is_and_a_gap_is_reported_once(

@@ -101,15 +101,40 @@ def test_messages_that_want_the_results_of_others_are_not_replayed_without_them(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:
     session = connect()
-    fail_one(session, 1)
+    fail_one(session, 1, max_attempts=None)
     wanting = fail_one(session, 2, headers={"after_results": True})
     settled(session)
     export(spark, lake, options=options)
     with pytest.raises(LakeError, match=f"the first is {wanting}. Nothing was enqueued") as caught:
         replay(spark, lake, FAILED, dry_run=True, options=options)
-    rest = str(caught.value).partition("… ")[2].removesuffix('".')
-    assert replay(spark, lake, f"{FAILED} {rest}", options=options).messages == 1
-    assert [message.content["args"] for message in session.messages()] == [[1]]
+    rest = str(caught.value).partition("(…)")[2].removesuffix('".')
+    either = f"(status = 'failed' or message_id = {wanting}){rest}"
+    assert replay(spark, lake, either, options=options).messages == 1
+    [new] = session.messages()
+    assert (new.content["args"], new.max_attempts) == ([1], 1), "a raw message without a number is not tried again"
+
+
+def test_attempts_are_those_of_the_message_whenever_it_was_deferred(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    """It rests at its end, it was deferred before a debounce, and an earlier life of its id was deferred."""
+    session = connect()
+    rested, debounced, again = (session.create({"args": [n], "kwargs": {}}, max_attempts=2) for n in range(3))
+    for _ in range(3):
+        session.value("pgqueue_message_defer", **token(session.take()))
+    session.rows("update pgqueue_attempt set finished_at = finished_at - interval '5 days', max_attempts = 2")
+    session.rows(
+        "update pgqueue_message set headers = '{\"expires_us\": 1}', created_at = now() where id = %s", [debounced]
+    )
+    session.rows("update pgqueue_message set max_attempts = 1 where id = %s", [again])
+    session.rows("update pgqueue_message set attempt = 0 where id = %s", [rested])
+    for message_id in (rested, debounced, again):
+        session.value("pgqueue_message_cancel", ids=[message_id])
+    settled(session)
+    export(spark, lake, options=options)
+    replay(spark, lake, "status = 'cancelled'", options=options)
+    found = {message.headers["enqueued_again_from"]: message.max_attempts for message in session.messages()}
+    assert found == {rested: 2, debounced: 2, again: 1}
 
 
 @pytest.mark.parametrize("where", ["no_such_column = 1", "status = ", "drop table x"])
