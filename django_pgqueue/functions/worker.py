@@ -168,19 +168,17 @@ REST = f"""
 update pgqueue_worker w
 set seen_at = pgqueue_clock(), silent_until = pgqueue_now() + %s::bigint,
     asleep_until = case when %s::boolean then pgqueue_now() + %s::bigint end
-from pgqueue_worker before
-where w.id = %s and before.id = w.id
+where w.id = %s
 returning least(
     pgqueue_message_next_at(%s::text[], %s::text[], true),
     pgqueue_message_attention_at(),
     (select min(s.next_at) from pgqueue_schedule s
      where s.paused_at is null and (not s.declared or s.name = any (%s::text[]))),
-    (select pgqueue_now() where {HAS_EDIT}),
-    case when w.ordered_at > before.seen_at then pgqueue_now() end),
+    (select pgqueue_now() where {HAS_EDIT})),
     exists (select from pgqueue_worker o
             where o.tasks and o.id <> w.id and o.silent_until is null
               and o.seen_at > pgqueue_clock() - interval '1 minute'),
-    pgqueue_now()
+    w.ordered, w.ordered_slots, pgqueue_now()
 """  # noqa: S608 -- our own text
 
 
@@ -191,8 +189,14 @@ class Outlook(NamedTuple):
     """When something will be due; None: nothing is known to come."""
     others_are_awake: bool
     """Another living worker does not rest."""
+    ordered: str | None
+    ordered_slots: int | None
+    """As in ``Company``."""
     now: int
     """Like ``due_at`` in epoch ms."""
+
+    def ordered_differs(self, known: Company) -> bool:
+        return (self.ordered, self.ordered_slots) != (known.ordered, known.ordered_slots)
 
 
 def worker_rest(

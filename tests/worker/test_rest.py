@@ -103,6 +103,17 @@ class TestWhatWakesIt:
         control.order_worker(consumer.id, "resume")
         wait_until(lambda: rests(consumer) and not consumer.orders.is_paused, "it goes on, and rests again")
 
+    def test_an_order_whose_time_is_before_its_last_look(self, consume: Consume, session: Session) -> None:
+        """It was committed late, or comes from a server whose clock was behind."""
+        consumer = consume(idle_poll_seconds=3.0)
+        wait_until(lambda: rests(consumer), "it rests")
+        session.rows(
+            "update pgqueue_worker set ordered = 'pause', ordered_by = 'me', ordered_at = seen_at - interval '1 hour'"
+        )
+        wait_until(lambda: consumer.orders.is_paused, "it is paused")
+        session.rows("update pgqueue_worker set ordered = null")
+        wait_until(lambda: rests(consumer) and not consumer.orders.is_paused, "it goes on, and rests again")
+
     def test_a_message_that_is_moved_to_an_earlier_time(self, consume: Consume) -> None:
         later = jobs.which_session.using(run_after=dt.timedelta(hours=2)).enqueue()
         resting(consume)

@@ -124,8 +124,10 @@ class Rest:
         """Returns None if the row of the worker is gone, or if the rest is not possible at present."""
         outlooks: list[Outlook | None] = []
         self.parts.do("rest", lambda: outlooks.append(self._write()))
-        outlook = outlooks[0] if outlooks else None
+        outlook, company = outlooks[0] if outlooks else None, self.polling.company
         self.registration.announced(outlook is not None, seconds=self.seconds + LATE_SECONDS)
+        if outlook is not None and outlook.ordered_differs(company):  # it is followed where the row is refreshed
+            outlook = outlook._replace(due_at=outlook.now)
         return outlook
 
     def _write(self) -> Outlook | None:
