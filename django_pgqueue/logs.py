@@ -29,6 +29,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 OURS = "django_pgqueue"
 KNOWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "pgqueue"}
 """Attributes of records that are not from somebody's ``extra``."""
+SURROGATE = re.compile(r"\\ud[89a-f]")
+"""A half of a character beyond 16 bits, or one that stands alone, in ASCII."""
 PLACEHOLDER = re.compile(r"(?:(\w+)=)?%(?:[-#0 +]*\d*(?:\.\d+)?[a-zA-Z]|%)")
 
 
@@ -128,7 +130,11 @@ class JsonFormatter(logging.Formatter):
         fields.setdefault("trace_id", current_trace())
         fields = {**extra_of(record), "stack": record.stack_info, **fields}
         shown = {key: value for key, value in fields.items() if value is not None}
-        return json.dumps(shown, default=str)  # in ASCII: every stream takes it
+        line = json.dumps(shown, default=str)  # in ASCII: every stream takes it
+        if SURROGATE.search(line):  # one that stands alone is not taken by every reader
+            whole = json.dumps(shown, default=str, ensure_ascii=False).encode(errors="replace")
+            line = json.dumps(json.loads(whole))
+        return line
 
 
 def extra_of(record: logging.LogRecord) -> dict[str, Any]:

@@ -48,11 +48,11 @@ def ids(results: Iterable[AnyTaskResult | int | str], backend: str | None = None
     found, backends = set(), set()
     for result in results:
         given = arguments.id_of(result)
-        text = str(given)
+        text = str(given) if isinstance(given, str) or hasattr(given, "__index__") else ""
         if isinstance(given, bool) or not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) < 2**63):
             message = f"after has {result!r}, which is neither the result of an enqueued job nor its id."
             raise InvalidTask(message)
-        found.add(int(given))
+        found.add(int(text))
         backends.add(getattr(result, "backend", None))
     if backend is not None:
         _require_one_database(backend, backends - {None, backend})

@@ -18,8 +18,8 @@ def id_of(given: Any) -> Any:
     >>> id_of("7")
     '7'
     """
-    meta = getattr(given, "_meta", None)
-    return given if meta is not None and meta.label != "django_pgqueue.Message" else getattr(given, "id", given)
+    label = getattr(getattr(given, "_meta", None), "label", None)
+    return given if label not in (None, "django_pgqueue.Message") else getattr(given, "id", given)
 
 
 def is_max_attempts(value: object) -> bool:

@@ -180,7 +180,7 @@ def _normalize(value: Any, where: str) -> Any:
 def _unsupported(value: Any, where: str) -> InvalidContent:
     next_step = NEXT_STEP
     if isinstance(value, Promise):
-        next_step = "It is translated when it is shown: pass str() of it."
+        next_step = "It becomes text when it is shown: pass str() of it."
     elif isinstance(value, Coroutine):
         next_step = "Nobody has awaited it. A decorator of an async function has to be async itself."
     return InvalidContent(f"{where} is {quote(value)}. Unsupported type: {type(value).__qualname__}. {next_step}")

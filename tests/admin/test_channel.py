@@ -143,7 +143,7 @@ class TestRelease:
         assert "released at" in root.open(f"{CHANNELS}busy/change/").root.text.lower()
 
 
-ALREADY = ["There is a channel “acme” already."]
+ALREADY = ["There is a channel “acme” already. Its own page has its limits."]
 
 
 def test_a_channel_that_has_limits_keeps_them_when_one_of_its_name_is_added(root: Visitor) -> None:

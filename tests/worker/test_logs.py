@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import logging
+import queue
 import sys
+import threading
 from collections.abc import Mapping
+from logging.handlers import QueueHandler, QueueListener
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +20,7 @@ from django_pgqueue import functions
 from django_pgqueue.logs import JsonFormatter, in_a_line
 from django_pgqueue.worker.record.log import LoggedFacts
 from django_pgqueue.worker.run.outcome import WITHOUT_RESULT, EndedAttempt
+from django_pgqueue.worker.supervise import log_listeners
 from tests.support.exporter import FILE, read
 from tests.support.site.tasks import nothing
 from tests.support.site.traced import look, pay, refuse
@@ -89,6 +93,33 @@ def test_lines_that_a_thread_of_the_project_writes_are_written(start: Start) -> 
     assert f"succeeded id={result.id} " in worker.output
 
 
+def test_handlers_of_one_listener_go_on_with_one_queue_and_a_listener_that_cannot_start_is_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Stubborn(QueueListener):
+        def start(self) -> None:
+            message = "not now"
+            raise RuntimeError(message)
+
+    written: list[str] = []
+    ends = logging.Handler()
+    ends.emit = lambda record: written.append(record.getMessage())  # type: ignore[method-assign]
+    before: queue.Queue[Any] = queue.Queue()
+    listener, stubborn = QueueListener(before, ends), Stubborn(queue.Queue())
+    first, second, third = (QueueHandler(before) for _ in range(3))
+    first.listener = second.listener = listener  # type: ignore[attr-defined]
+    third.listener = stubborn  # type: ignore[attr-defined]
+    listener.start()
+    stubborn._thread = threading.main_thread()
+    log_listeners.start_again()
+    before.put_nowait(None)  # the end of the thread that a fork would have left behind
+    for handler in (first, second):
+        handler.handle(record("a line"))
+    listener.stop()
+    assert written == ["a line", "a line"]
+    assert "cannot be started" in caplog.text
+
+
 def test_a_line_names_its_trace(start: Start, tmp_path: Path) -> None:
     look.enqueue()
     worker = start(
@@ -103,10 +134,10 @@ def record(message: str, *args: Any, name: str = "django_pgqueue.worker", **more
     return logging.LogRecord(name, logging.INFO, __file__, 1, message, args, more.get("exc_info"))
 
 
-def test_a_line_in_json_is_ascii_and_any_stream_takes_it() -> None:
-    said = JsonFormatter().format(record("failed error=%s", "ungültig \udcc3"))
+def test_a_line_in_json_is_ascii_and_whole_text_so_that_any_stream_and_reader_takes_it() -> None:
+    said = JsonFormatter().format(record("failed error=%s", "ungültig \udcc3 😀"))
     assert said.isascii()
-    assert json.loads(said)["error"] == "ungültig \udcc3"
+    assert json.loads(said)["error"] == "ungültig ? 😀"
 
 
 @pytest.mark.parametrize(

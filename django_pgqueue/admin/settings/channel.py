@@ -89,7 +89,7 @@ class ChannelForm(NamedForm):
         found = Channel.objects.using(alias()).filter(pk=name)
         # Its first message has made one that has no limits yet.
         if (found.exclude(set_at=None) if self.may_change else found).exists():
-            message = gettext("There is a channel “{name}” already.").format(name=name)
+            message = gettext("There is a channel “{name}” already. Its own page has its limits.").format(name=name)
             raise ValidationError(message)
         return name
 

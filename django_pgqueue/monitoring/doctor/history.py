@@ -116,7 +116,7 @@ def overdue(patient: Subject) -> Iterator[Finding]:
     if count:
         yield HISTORY_OVERDUE.found(
             f"{count} {'day' if count == 1 else 'days'} of history ({size(in_bytes)}, from {_date(oldest[-8:])} on) "
-            f"are older than HISTORY_DAYS, {kept}.",
+            f"are older than HISTORY_DAYS, {kept}. Workers drop them; without one, repeat this until it returns 0.",
             f"select pgqueue_attempt_maintain(p_days_kept => {kept});",
             days=count,
             bytes=in_bytes,

@@ -65,8 +65,12 @@ def _run_in_a_transaction(execution: Execution) -> Outcome:
         if not is_done:
             raise
         what = "An on_commit() callback of message id=%s failed; the message is done."
-        if execution.session.closed:  # the answer to the commit may be what is missing
-            what = "Message id=%s is done; its connection was lost at the commit: on_commit() callbacks may be missing."
+        is_lost = execution.session.closed and isinstance(exception, DatabaseError | InterfaceError)
+        if is_lost:  # the answer to the commit may be what is missing
+            what = (
+                "Message id=%s is done; its connection was lost at the commit or behind it: on_commit() callbacks may "
+                "be missing."
+            )
         logger.exception(what, execution.message.id)
     finally:
         execution.message.kept = is_done

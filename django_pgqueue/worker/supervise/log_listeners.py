@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import queue
 from logging.handlers import QueueListener
+from typing import Any
+
+logger = logging.getLogger("django_pgqueue.worker")
 
 
 def start_again() -> None:
@@ -12,13 +15,25 @@ def start_again() -> None:
 
     ``dictConfig``, and handlers of libraries that send lines over a network, have their listener as ``listener``.
     """
+    handlers: dict[QueueListener, list[Any]] = {}
     for reference in list(logging._handlerList):  # type: ignore[attr-defined]  # noqa: SLF001
-        listener = getattr(reference(), "listener", None)
-        if not isinstance(listener, QueueListener) or listener._thread is None:  # noqa: SLF001
-            continue
-        if isinstance(listener.queue, queue.Queue | queue.SimpleQueue):
-            # The one from before the fork has lines that the supervisor writes, and may be locked for ever.
-            anew: queue.Queue[logging.LogRecord] = queue.Queue(getattr(listener.queue, "maxsize", 0))
-            reference().queue = listener.queue = anew
-            listener._thread = None  # noqa: SLF001 -- Python 3.14 starts no second one
-            listener.start()
+        handler = reference()
+        if isinstance(listener := getattr(handler, "listener", None), QueueListener) and listener._thread is not None:  # noqa: SLF001
+            handlers.setdefault(listener, []).append(handler)
+    for listener, its in handlers.items():
+        try:
+            _start(listener, its)
+        except Exception:  # a log costs no worker
+            logger.warning("A QueueListener of the logging cannot be started.", exc_info=True)
+
+
+def _start(listener: QueueListener, handlers: list[Any]) -> None:
+    if isinstance(listener.queue, queue.Queue):
+        # The one from before the fork has lines that the supervisor writes, and may be locked for ever.
+        listener.queue = type(listener.queue)(listener.queue.maxsize)
+    elif isinstance(listener.queue, queue.SimpleQueue):
+        listener.queue = queue.SimpleQueue()
+    for handler in handlers:
+        handler.queue = listener.queue
+    listener._thread = None  # noqa: SLF001 -- Python 3.14 starts no second one
+    listener.start()
