@@ -40,18 +40,23 @@ def written_down(rejected: Sequence[Rejected], place: str) -> tuple[str, ...]:
 
 
 def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
-    """Writes the file as a whole or not at all.  When there are no lines there is none, also of an earlier try."""
+    """Writes the file as a whole or not at all; writes none when there are no lines."""
+    if not lines:
+        return
     files, folder = _folder(path)
     target = f"{folder}/{batch}.json"
-    if not lines:
-        with suppress(FileNotFoundError):
-            files.delete_file(target)
-        return
     temporary = f"{folder}/.{batch}.tmp"
     files.create_dir(folder, recursive=True)
     with files.open_output_stream(temporary) as stream:
         stream.write("".join(f"{line}\n" for line in lines).encode())
     files.move(temporary, target)
+
+
+def forget(path: str, batch: uuid.UUID) -> None:
+    """Deletes the file of an earlier try whose rows have been mended since, if there is one and if that is allowed."""
+    files, folder = _folder(path)
+    with suppress(OSError):
+        files.delete_file(f"{folder}/{batch}.json")
 
 
 def _folder(path: str) -> tuple[Any, str]:

@@ -86,6 +86,8 @@ def commit(options: PipelineOptions, epoch: Epoch, messages: Sequence[WriterComm
     if (is_empty or options.dead_letter_path is not None) and not staging.written(conninfo, epoch):
         lines = [line for one in staged for line in one.dead_letters]
         dead_letters.keep(options.dead_letter_path or "", epoch.name, lines)
+        if options.dead_letter_path and epoch.number == staging.BATCH and not (lines or is_empty):
+            dead_letters.forget(options.dead_letter_path, epoch.name)
         if is_empty:  # a run with no rows is none: it may be too early, and its name has to do for the rows that come
             staging.discard(conninfo, epoch)
             return
