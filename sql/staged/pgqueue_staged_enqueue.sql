@@ -24,6 +24,8 @@ declare
     v_others bigint := 0;
     v_queue text;
     v_messages jsonb;
+    v_bytes bigint := 0;
+    v_calls refcursor;
     v_made bigint;
     v_refused bigint;
     v_known bigint;
@@ -63,60 +65,10 @@ begin
     from pgqueue_staged s
     where s.batch = p_batch and s.token = any (p_tokens) and s.channel is null and s.unique_key is null;
     get diagnostics v_plain = row_count;
-
-    if v_plain <> p_rows then
-        select count(*) into v_others
-        from pgqueue_staged s
-        where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
-    end if;
-    if v_plain + v_others <> p_rows then
-        raise exception 'run % has staged % rows, and pgqueue_staged has %', p_run_id, p_rows, v_plain + v_others
-            using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
-    end if;
-
-    if v_others > 5000 or exists (
-        select from pgqueue_staged s
-        where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null and v_others > 1
-          and (pgqueue_message_is_large(s.content) or pgqueue_message_is_large(s.headers))) then
-        -- Maybe several calls below: keys are in order within a call, but other bulks may begin between two calls.
-        perform pgqueue_message_lock_keys(t.task, true)
-        from (select distinct s.task from pgqueue_staged s
-              where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
-    end if;
-    for v_messages in
-        -- Skipped when there are none: the search alone would read all rows again.
-        select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
-                   'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
-                   'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
-                   || jsonb_build_object('content', o.content, 'headers', o.headers, 'max_attempts', o.max_attempts)
-                   order by o.place)
-        -- A jsonb array has room for 256 MB.  A number may take two bytes of text, and twelve there.
-        from (select k.*, sum(case when pgqueue_message_is_large(k.content) or pgqueue_message_is_large(k.headers)
-                                   then octet_length(k.content::text) + coalesce(octet_length(k.headers::text), 0)
-                                   else 0 end) over (order by k.place) as bytes
-              from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
-                    from pgqueue_staged s
-                    where s.batch = p_batch and s.token = any (p_tokens)
-                      and (s.channel is not null or s.unique_key is not null) and v_others > 0) as k) as o
-        group by (o.place - 1) / 5000, o.bytes / 16777216
-        order by min(o.place)
-    loop
-        select count(*), count(*) filter (where c.id is null) into v_made, v_refused
-        from pgqueue_message_create_many(v_messages) as c (id);
-        v_others := v_others - v_made;
-        if v_refused > 0 then
-            raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
-                using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
-        end if;
-    end loop;
-    if v_others > 0 then  -- it waited for keys, and the writer, whose connection broke, has given up meanwhile
-        raise exception 'rows of run % were deleted while it was enqueued', p_run_id
-            using hint = 'Nothing was enqueued: run the write again.';
-    end if;
-
     for v_queue in
         select distinct s.queue from pgqueue_staged s
         where s.batch = p_batch and s.token = any (p_tokens) and coalesce(s.dequeue_at, v_now) <= v_now
+            and s.channel is null and s.unique_key is null
             and exists (select from pgqueue_worker w where w.asleep_until is not null)
     loop
         perform pgqueue_worker_wake(v_queue);
@@ -126,8 +78,62 @@ begin
         from (
             select s.queue, min(s.dequeue_at) as dequeue_at from pgqueue_staged s
             where s.batch = p_batch and s.token = any (p_tokens) and s.dequeue_at > v_now
+                and s.channel is null and s.unique_key is null
             group by s.queue
         ) as l;
+    end if;
+
+    if v_plain <> p_rows then
+        -- A jsonb array has room for 256 MB.  A number may take two bytes of text, and twelve there.
+        select count(*), sum(case when pgqueue_message_is_large(s.content) or pgqueue_message_is_large(s.headers)
+                                  then octet_length(s.content::text) + coalesce(octet_length(s.headers::text), 0)
+                                  else 0 end)
+        into v_others, v_bytes
+        from pgqueue_staged s
+        where s.batch = p_batch and s.token = any (p_tokens) and (s.channel is not null or s.unique_key is not null);
+    end if;
+    if v_plain + v_others <> p_rows then
+        raise exception 'run % has staged % rows, and pgqueue_staged has %', p_run_id, p_rows, v_plain + v_others
+            using hint = 'The server crashed, or another session emptied pgqueue_staged. Nothing was enqueued: run the write again.';
+    end if;
+
+    if v_others > 5000 or v_bytes >= 16777216 then
+        -- Several calls below: keys are in order within a call, but other bulks may begin between two calls.
+        perform pgqueue_message_lock_keys(t.task, true)
+        from (select distinct s.task from pgqueue_staged s
+              where s.batch = p_batch and s.token = any (p_tokens) and s.unique_key is not null order by 1) as t;
+    end if;
+    open v_calls for
+        -- Skipped when there are none: the search alone would read all rows again.
+        select jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+                   'queue', o.queue, 'task', o.task, 'priority', o.priority, 'dequeue_at', o.dequeue_at,
+                   'channel', o.channel, 'unique_key', o.unique_key, 'on_conflict', 'keep'))
+                   || jsonb_build_object('content', o.content, 'headers', o.headers, 'max_attempts', o.max_attempts)
+                   order by o.place)
+        from (select k.*, sum(case when pgqueue_message_is_large(k.content) or pgqueue_message_is_large(k.headers)
+                                   then octet_length(k.content::text) + coalesce(octet_length(k.headers::text), 0)
+                                   else 0 end) over (order by k.place) as bytes
+              from (select s.*, row_number() over (order by s.unique_key collate "C" nulls first) as place
+                    from pgqueue_staged s
+                    where s.batch = p_batch and s.token = any (p_tokens)
+                      and (s.channel is not null or s.unique_key is not null) and v_others > 0) as k) as o
+        group by (o.place - 1) / 5000, o.bytes / 16777216
+        order by (o.place - 1) / 5000, o.bytes / 16777216;
+    loop
+        fetch v_calls into v_messages;  -- a loop over the query itself would fetch fifty at a time into memory
+        exit when not found;
+        select count(*), count(*) filter (where c.id is null) into v_made, v_refused
+        from pgqueue_message_create_many(v_messages) as c (id);
+        v_others := v_others - v_made;
+        if v_refused > 0 then
+            raise exception 'run % has % rows or more whose channel is full', p_run_id, v_refused
+                using hint = 'Nothing was enqueued. Run the write again when the channel has room, or enqueue fewer rows at a time.';
+        end if;
+    end loop;
+    close v_calls;
+    if v_others > 0 then  -- it waited for keys, and the writer, whose connection broke, has given up meanwhile
+        raise exception 'rows of run % were deleted while it was enqueued', p_run_id
+            using hint = 'Nothing was enqueued: run the write again.';
     end if;
 
     delete from pgqueue_staged s where s.batch = p_batch;
