@@ -104,11 +104,10 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
     """
     tokens, rows = [one.token for one in staged], sum(one.rows for one in staged)
     values = [epoch.run_id, epoch.number, epoch.batch, tokens, rows]
-    is_asked = is_unknown = False
+    is_unknown = False
     for attempt in range(1, TRIES + 1):
         try:
             with database.connect(conninfo) as connection:
-                is_retry, is_asked = is_asked, True
                 if replay is None:  # the function of 0.1.0 knows no replays
                     row = connection.execute(ENQUEUE, values).fetchone()
                 else:
@@ -116,8 +115,10 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
                 with suppress(psycopg.Error):  # what is left of others goes next time
                     connection.execute("select pgqueue_staged_discard()")
                 found = None if row is None else row[0]
-                # What the ledger has at a retry is what the try before has committed, or a writer of the same rows.
-                return rows if found is None and is_retry else found
+                # What the ledger has then is what the try before has committed, or a writer of the same rows.
+                return rows if found is None and is_unknown else found
+        except psycopg.errors.RaiseException:  # behind the look into the ledger, which has no earlier try then
+            raise
         except (psycopg.Error, DatabaseUnavailable) as error:
             is_unknown = is_unknown or leaves_the_outcome_unknown(error)
             if attempt < TRIES and isinstance(error, psycopg.OperationalError | DatabaseUnavailable):
@@ -136,7 +137,7 @@ def leaves_the_outcome_unknown(error: Exception) -> bool:
     """Whether the connection broke, or the server ended the session, while a statement was under way."""
     if not isinstance(error, psycopg.OperationalError):
         return False
-    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+    return error.sqlstate is None or error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
 
 
 def discard(conninfo: str, epoch: Epoch) -> None:

@@ -83,16 +83,19 @@ def commit(options: PipelineOptions, epoch: Epoch, messages: Sequence[WriterComm
     """Enqueues the staged rows, on the driver, when all tasks have succeeded."""
     conninfo, staged = database.writing(options), [message for message in messages if isinstance(message, StagedRows)]
     is_empty = epoch.number == staging.BATCH and not any(one.rows for one in staged)
-    if (is_empty or options.dead_letter_path is not None) and not staging.written(conninfo, epoch):
-        lines = [line for one in staged for line in one.dead_letters]
+    lines = [line for one in staged for line in one.dead_letters]
+    if (is_empty or lines) and not staging.written(conninfo, epoch):
         dead_letters.keep(options.dead_letter_path or "", epoch.name, lines)
-        if options.dead_letter_path and epoch.number == staging.BATCH and not (lines or is_empty):
-            dead_letters.forget(options.dead_letter_path, epoch.name)
         if is_empty:  # a run with no rows is none: it may be too early, and its name has to do for the rows that come
             staging.discard(conninfo, epoch)
             return
-    if staging.enqueue(conninfo, epoch, staged, options.replay) is None and epoch.number == staging.BATCH:
+    enqueued = staging.enqueue(conninfo, epoch, staged, options.replay)
+    if epoch.number != staging.BATCH:
+        return
+    if enqueued is None:
         sys.stderr.write(f"The run {epoch.run_id!r} was enqueued before: nothing was enqueued. See option runId.\n")
+    elif options.dead_letter_path and options.run_id and not lines:
+        dead_letters.forget(options.dead_letter_path, epoch.name)
 
 
 def current_epoch(options: PipelineOptions) -> Epoch:

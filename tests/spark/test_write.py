@@ -135,10 +135,11 @@ def test_tasks_that_fail_are_tried_again_and_their_rows_counted_once(spark: Spar
     assert not queue.rows("select from pgqueue_staged")
 
 
-def test_a_task_that_always_fails_leaves_nothing(spark: SparkSession, queue: Session) -> None:
+def test_a_run_with_a_task_that_always_fails_enqueues_nothing(spark: SparkSession, queue: Session) -> None:
     with pytest.raises(PySparkException, match="injected"):
         write(failing(calls(spark, 400), partition=1, attempts=99))
-    assert nothing_is_left(queue)
+    # The Python process of a failed task may stage its rows behind the abort of the run: they go after a week.
+    assert (queue.messages(), queue.rows("select from pgqueue_ledger")) == ([], [])
 
 
 BAD_ROWS: list[tuple[dict[str, Any], str]] = [
@@ -261,6 +262,7 @@ def test_a_run_without_rows_does_not_use_its_name_up(spark: SparkSession, queue:
     write(rows.where("false"), runId="orders of May 1st")
     write(unfit, runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
     assert nothing_is_left(queue)
+    write(rows.where("false"), runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
     assert len(list((tmp_path / "dead").iterdir())) == 1
     write(rows, runId="orders of May 1st", deadLetterPath=tmp_path / "dead")
     assert list((tmp_path / "dead").iterdir()) == [], "what was put aside has been enqueued"

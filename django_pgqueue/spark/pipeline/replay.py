@@ -34,7 +34,8 @@ REPLAYED = "select message_id from pgqueue_replayed where replay = %s and messag
 COPIED = ("content", "headers", "task", "channel")
 """Columns that a message is made of, and that a lake may lack or have as masks."""
 RECORDED = ("message_id", "final", "status", "attempt", "created_at", "finished_at", "error_class")
-READ = (*COPIED, "queue", "priority", "max_attempts", *RECORDED)
+UNIQUE_KEY = "unique_key"
+READ = (*COPIED, UNIQUE_KEY, "queue", "priority", "max_attempts", *RECORDED)
 TASKS = 8
 """Number of parts of a selection, always cut in the same way by the ids: a second run must find its own parts."""
 
@@ -148,7 +149,10 @@ def refuse_wanted_results(chosen: DataFrame) -> None:
 def without_added(chosen: DataFrame, lake: Lake, version: Version) -> DataFrame:
     """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
     # A debounce begins the time of a message that expires anew, and keeps its attempts.
-    created = F.when(F.get_json_object("headers", "$.expires_us").isNull(), F.unix_micros("created_at")).otherwise(0)
+    debounced = F.get_json_object("headers", "$.expires_us").isNotNull()
+    if UNIQUE_KEY in chosen.columns:
+        debounced &= F.col(UNIQUE_KEY).isNotNull()
+    created = F.when(debounced, 0).otherwise(F.unix_micros("created_at"))
     [(first,)] = chosen.agg(F.min(F.floor(created / DAY_US))).collect()
     since = dt.date(1970, 1, 1) + dt.timedelta(days=max(0, first - 1))  # the clock may have gone back
     uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"

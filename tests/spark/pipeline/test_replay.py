@@ -124,7 +124,9 @@ def test_attempts_are_those_of_the_message_whenever_it_was_deferred(
         session.value("pgqueue_message_defer", **token(session.take()))
     session.rows("update pgqueue_attempt set finished_at = finished_at - interval '5 days', max_attempts = 2")
     session.rows(
-        "update pgqueue_message set headers = '{\"expires_us\": 1}', created_at = now() where id = %s", [debounced]
+        "update pgqueue_message set headers = '{\"expires_us\": 1}', unique_key = 'k', created_at = now() "
+        "where id = %s",
+        [debounced],
     )
     session.rows("update pgqueue_message set max_attempts = 1 where id = %s", [again])
     session.rows("update pgqueue_message set attempt = 0 where id = %s", [rested])
