@@ -28,12 +28,16 @@ def start_again() -> None:
 
 
 def _start(listener: QueueListener, handlers: list[Any]) -> None:
+    # The queue from before the fork has lines that the supervisor writes, and may be locked for ever.
+    anew: Any
     if isinstance(listener.queue, queue.Queue):
-        # The one from before the fork has lines that the supervisor writes, and may be locked for ever.
-        listener.queue = type(listener.queue)(listener.queue.maxsize)
+        anew = type(listener.queue)(listener.queue.maxsize)
     elif isinstance(listener.queue, queue.SimpleQueue):
-        listener.queue = queue.SimpleQueue()
+        anew = queue.SimpleQueue()
+    else:  # one between processes: the thread of the supervisor writes what comes in
+        return
     for handler in handlers:
-        handler.queue = listener.queue
+        handler.queue = anew
+    listener.queue = anew
     listener._thread = None  # noqa: SLF001 -- Python 3.14 starts no second one
     listener.start()
