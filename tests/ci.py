@@ -42,15 +42,14 @@ def everything() -> "dict[str, bool]":
 
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
-    """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  These
-    take long, so they are divided by the names of the files.  Those that take longest come first: at the end none of
-    them is still there alone.
+    """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  All are
+    divided by the names of the files, and those that take longest come first: at the end none of them is there alone.
     """
     lint = "lint", newest, ["tests/ci.py", LINT]
     if oldest == newest:
         return [lint, ("tests", oldest, ["tests"])]
     quick, slow, once = "not once and not slow", "slow and not once", "once and not spark"
-    sql, waiting, spark = [], [], []
+    sql, waiting, spark, both = [], [], [], []
     for part, others in (("a to e", "[f-z]"), ("f to l", "[a-em-z]"), ("m to p", "[a-lq-z]"), ("q to z", "[a-p]")):
         title = "SQL, proofs and project, {}, on Python {}.{}".format(part, *oldest)
         sql.append((title, oldest, ["tests", left_out(others), "-m", once]))
@@ -60,13 +59,16 @@ def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[
     for part, others in (("a to i", "[j-z]"), ("j to z", "[a-i]")):
         title = "Spark, {}, on Python {}.{}".format(part, *oldest)
         spark.append((title, oldest, ["tests", left_out(others), "-m", "spark"]))
+    for part, others in (("a to l", "[m-z]"), ("m to z", "[a-l]")):
+        title = "tests {}, on Python {}.{}"
+        both.append((title.format(part, *oldest), oldest, ["tests", left_out(others), "-m", quick]))
+        both.append((title.format(part, *newest), newest, ["tests", "--no-spark", left_out(others), "-m", quick]))
     return [
         sql[0],  # first, because its Python is ready while the other one is still prepared
         *waiting,
         *sql[1:],
         *spark,
-        ("tests on Python {}.{}".format(*oldest), oldest, ["tests", "-m", quick]),
-        ("tests on Python {}.{}".format(*newest), newest, ["tests", "--no-spark", "-m", quick]),
+        *both,
         lint,
         # Where lint has brought what builds the site.
         ("the site on Python {}.{}".format(*newest), newest, ["tests", *SITE]),

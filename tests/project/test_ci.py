@@ -92,8 +92,11 @@ def assert_ends(pid: int) -> None:
     pytest.fail(f"process {pid} still runs")
 
 
-@pytest.mark.parametrize("kind", ["spark", "once and not spark", "slow and not once"])
-def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "pythons"),
+    [("spark", 1), ("once and not spark", 1), ("slow and not once", 1), ("not once and not slow", 2)],
+)
+def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str, pythons: int) -> None:
     option = "--ignore-glob="
     left_out = [
         words[place].removeprefix(option)
@@ -103,7 +106,7 @@ def test_each_file_belongs_to_one_part_of_the_tests_of_a_kind(kind: str) -> None
     ]
     assert len(left_out) > 1
     for file in (ci.ROOT / "tests").rglob("test_*.py"):
-        assert sum(not fnmatch(str(file), pattern) for pattern in left_out) == 1, file
+        assert sum(not fnmatch(str(file), pattern) for pattern in left_out) == pythons, file
 
 
 def test_one_by_one_the_newest_python_is_prepared_first(monkeypatch: pytest.MonkeyPatch) -> None:
