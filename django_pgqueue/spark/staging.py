@@ -121,11 +121,12 @@ def enqueue(conninfo: str, epoch: Epoch, staged: Sequence[StagedRows], replay: s
             raise
         except (psycopg.Error, DatabaseUnavailable) as error:
             is_unknown = is_unknown or leaves_the_outcome_unknown(error)
-            if attempt < TRIES and isinstance(error, psycopg.OperationalError | DatabaseUnavailable):
+            may_pass = isinstance(error, psycopg.OperationalError | DatabaseUnavailable)
+            if may_pass and attempt < TRIES:
                 continue
             # Spark repeats a micro-batch, and a replay can be repeated as it is.
             is_told = is_unknown and replay is None and epoch.number == BATCH
-            if not is_told and not isinstance(error, psycopg.OperationalError | DatabaseUnavailable):
+            if not (may_pass or is_told):
                 raise
             happened = error if isinstance(error, DatabaseUnavailable) else database.unavailable(error)
             unknown = UNKNOWN.format(run_id=epoch.run_id) if is_told else ""

@@ -23,11 +23,9 @@ from django_pgqueue.values.limits import MAX_STORED_BYTES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
-
-    from django_pgqueue.spark.lake import Version
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 PREVIEWED = 10
 REPLAYED = "select message_id from pgqueue_replayed where replay = %s and message_id = any(%s)"
@@ -81,17 +79,21 @@ def replay(
     names = {*READ, *asked(spark.createDataFrame([], kept.schema()), where)}
     columns = [name for name in kept.names if name in names]
     found = selected(read_files(lake, "attempts", version.files(since=since, until=until), columns), where)
-    every = sorted(row["message_id"] for row in found.select("message_id").collect())
+    rows = found.select("message_id", wants_results(), first_day(found)).collect()
+    every = sorted(row["message_id"] for row in rows)
     name = f"replay {again}".strip()
     before = replayed(name, every, options or {})
     ids = [message_id for message_id in every if message_id not in before]
+    refuse_wanted_results(sorted(row["message_id"] for row in rows if row["wants"] and row["message_id"] not in before))
     chosen = without(found, before)
-    refuse_wanted_results(chosen)
     run_id = f"replay-{fingerprint(ids, again)}"
     preview = tuple(row.asDict() for row in shown(chosen).limit(PREVIEWED).collect())
     if ids and not dry_run:
         progress.step(f"enqueuing {len(ids):,} messages")
-        enqueue(messages(without_added(chosen, lake, version)), run_id, name, options or {})
+        first = min(row["day"] for row in rows if row["message_id"] not in before)
+        files = version.files(since=dt.date(1970, 1, 1) + dt.timedelta(days=max(0, first - 1)))  # clocks may go back
+        attempts = read_files(lake, "attempts", files, ("message_id", "status", "task"))
+        enqueue(messages(without_added(chosen, attempts)), run_id, name, options or {})
     return Replayed(
         messages=len(every),
         again=len(before),
@@ -133,10 +135,22 @@ def selected(attempts: DataFrame, where: str) -> DataFrame:
         raise LakeError(message) from error
 
 
-def refuse_wanted_results(chosen: DataFrame) -> None:
+def wants_results() -> Column:
+    return (F.get_json_object("headers", "$.after_results") == "true").alias("wants")
+
+
+def first_day(found: DataFrame) -> Column:
+    """Returns the day, counted from 1970-01-01, before which nobody has deferred the message."""
+    # A debounce begins the time of a message that expires anew, and keeps its attempts.
+    debounced = F.get_json_object("headers", "$.expires_us").isNotNull()
+    if UNIQUE_KEY in found.columns:
+        debounced &= F.col(UNIQUE_KEY).isNotNull()
+    created = F.when(debounced, 0).otherwise(F.unix_micros("created_at"))
+    return F.floor(created / DAY_US).alias("day")
+
+
+def refuse_wanted_results(ids: Sequence[int]) -> None:
     """Raises an error if messages want the results of others: the lake does not know which these were."""
-    wanted = F.get_json_object("headers", "$.after_results") == "true"
-    ids = [row["message_id"] for row in chosen.where(wanted).select("message_id").orderBy("message_id").collect()]
     if ids:
         message = (
             f"{len(ids):,} of the selected messages want the results of others, which a replay cannot give them; the "
@@ -146,17 +160,9 @@ def refuse_wanted_results(chosen: DataFrame) -> None:
         raise LakeError(message)
 
 
-def without_added(chosen: DataFrame, lake: Lake, version: Version) -> DataFrame:
+def without_added(chosen: DataFrame, attempts: DataFrame) -> DataFrame:
     """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
-    # A debounce begins the time of a message that expires anew, and keeps its attempts.
-    debounced = F.get_json_object("headers", "$.expires_us").isNotNull()
-    if UNIQUE_KEY in chosen.columns:
-        debounced &= F.col(UNIQUE_KEY).isNotNull()
-    created = F.when(debounced, 0).otherwise(F.unix_micros("created_at"))
-    [(first,)] = chosen.agg(F.min(F.floor(created / DAY_US))).collect()
-    since = dt.date(1970, 1, 1) + dt.timedelta(days=max(0, first - 1))  # the clock may have gone back
     uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"
-    attempts = read_files(lake, "attempts", version.files(since=since), ("message_id", "status", "task"))
     of_chosen = attempts.where(uncounted).join(chosen.select("message_id"), "message_id", "left_semi")
     added = of_chosen.groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
     left = F.col("max_attempts") - F.coalesce("added", F.lit(0))
