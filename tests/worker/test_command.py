@@ -140,6 +140,7 @@ def test_each_process_is_a_worker_of_its_own(start: Start, diary: Diary) -> None
         (["--queues", "a,b", "--exclude-queues", "b,a"], "--exclude-queues leaves none of --queues a,b"),
         (["--metrics-port", "70000"], "--metrics-port 70000 is not a port"),
         (["--health-port", "70000"], "--health-port 70000 is not a port"),
+        (["--health-port", "9101", "--metrics-host", ""], "--metrics-host '' names no address"),
         (["--backend", "other"], "TASKS has no backend 'other' of django_pgqueue"),
         (["--max-jobs", "0"], "--max-jobs 0 is not a number from 1 to"),
         (["--max-jobs", "-3"], "--max-jobs -3 is not a number from 1 to"),

@@ -357,6 +357,12 @@ def watched(options: dict[str, Any]) -> dict[str, Any]:
         if options[name] is not None and not 0 <= options[name] <= LAST_PORT:
             message = f"--{name.replace('_', '-')} {options[name]} is not a port: ports are from 1 to {LAST_PORT}."
             raise CommandError(message)
+    if not options["metrics_host"].strip():
+        message = (
+            f"--metrics-host {options['metrics_host']!r} names no address. 127.0.0.1 is for this host only, 0.0.0.0 "
+            "for all hosts. If it comes from a variable, is that set?"
+        )
+        raise CommandError(message)
     if options["metrics_port"] is not None and find_spec("prometheus_client") is None:
         message = f"--metrics-port needs prometheus-client: {install_command('prometheus')}. --health-port does not."
         raise CommandError(message)
