@@ -3884,7 +3884,8 @@ as $$
 -- other day away.  The call that finds nothing else to do raises the error.
 -- Drops at most 10 partitions a call: from the first drop to the end no other session can use pgqueue_attempt.
 -- Ids are used once.  Tools that copy a database or load fixtures set a sequence to the largest id of its table, which the
--- ids of finished messages are not in: this sets it past those of the history again, with a warning.
+-- ids of finished messages are not in: this sets it past those of the history again, with a warning.  A copy by logical
+-- replication has no sequences: this sets those of the queue's other tables, too.
 declare
     v_day date;
     v_today date := pgqueue_clock()::date;
@@ -3924,8 +3925,16 @@ begin
                 (select max(a.message_id) from pgqueue_attempt a where a.message_id < v_foreign_id),
                 (select max(s.message_id) from pgqueue_step s where s.message_id < v_foreign_id)) as known
             union all
-            select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
-                   (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)
+            select pg_get_serial_sequence(o.name, 'id')::regclass, o.known
+            from (values
+                ('pgqueue_attempt', (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)),
+                ('pgqueue_binding', (select max(b.id) from pgqueue_binding b where b.id < v_foreign_id)),
+                ('pgqueue_edit', (select max(e.id) from pgqueue_edit e where e.id < v_foreign_id)),
+                ('pgqueue_rollup', (select max(r.id) from pgqueue_rollup r where r.id < v_foreign_id)),
+                ('pgqueue_report_hour', (select max(r.id) from pgqueue_report_hour r where r.id < v_foreign_id)),
+                ('pgqueue_report_queue', (select max(r.id) from pgqueue_report_queue r where r.id < v_foreign_id)),
+                ('pgqueue_report_error', (select max(r.id) from pgqueue_report_error r where r.id < v_foreign_id))
+            ) as o (name, known)
         loop
             continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
             -- Far enough that no other session is past it by now.

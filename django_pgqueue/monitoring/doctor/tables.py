@@ -65,8 +65,9 @@ SEQUENCE_BEHIND = Kind(
     "sequence-behind",
     Severity.ERROR,
     "New messages get the ids of finished ones: results of both are mixed up, and a durable task finds the steps of "
-    "another one. Somebody set the sequence to the largest id of its table, as tools do that copy a database, and the "
-    "history is another table. Workers set it right when they start, and once an hour; so does the command.",
+    "another one. Rows of other tables are refused. Somebody set the sequence to the largest id of its table, as tools "
+    "do that copy a database, and the history is another table, or copied none, as logical replication does. Workers "
+    "set it right when they start, and once an hour; so does the command.",
 )
 WRAPAROUND = Kind(
     "wraparound",
@@ -108,8 +109,16 @@ from (
         (select max(a.message_id) from pgqueue_attempt a where a.message_id < %(foreign)s),
         (select max(s.message_id) from pgqueue_step s where s.message_id < %(foreign)s))
     union all
-    select pg_get_serial_sequence('pgqueue_attempt', 'id')::regclass,
-        (select max(a.id) from pgqueue_attempt a where a.id < %(foreign)s)
+    select pg_get_serial_sequence(o.name, 'id')::regclass, o.known
+    from (values
+        ('pgqueue_attempt', (select max(a.id) from pgqueue_attempt a where a.id < %(foreign)s)),
+        ('pgqueue_binding', (select max(b.id) from pgqueue_binding b where b.id < %(foreign)s)),
+        ('pgqueue_edit', (select max(e.id) from pgqueue_edit e where e.id < %(foreign)s)),
+        ('pgqueue_rollup', (select max(r.id) from pgqueue_rollup r where r.id < %(foreign)s)),
+        ('pgqueue_report_hour', (select max(r.id) from pgqueue_report_hour r where r.id < %(foreign)s)),
+        ('pgqueue_report_queue', (select max(r.id) from pgqueue_report_queue r where r.id < %(foreign)s)),
+        ('pgqueue_report_error', (select max(r.id) from pgqueue_report_error r where r.id < %(foreign)s))
+    ) as o (name, known)
 ) as s (sequence, known)
 where case when has_sequence_privilege(s.sequence, 'select, usage')
     then s.known > coalesce(pg_sequence_last_value(s.sequence), 0) end

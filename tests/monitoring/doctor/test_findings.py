@@ -378,6 +378,14 @@ def test_sequence_behind(find: Find, db: None) -> None:
     sql(found.command)
     assert find("sequence-behind", tables.sequences_behind) == []
     assert sql("select last_value from pgqueue_message_id_seq") == [(message_id + 1000,)]
+    sql(
+        "insert into pgqueue_edit (id, first_id, last_id, position, action, asked_by) "
+        "values (1000000, 1, 1, 0, 'cancel', 'me')"
+    )
+    found = find.only("sequence-behind", tables.sequences_behind)
+    assert "pgqueue_edit_id_seq" in found.found
+    sql(found.command)
+    assert find("sequence-behind", tables.sequences_behind) == []
 
 
 def test_wraparound(find: Find, another: Another, monkeypatch: pytest.MonkeyPatch) -> None:

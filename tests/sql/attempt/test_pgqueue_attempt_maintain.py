@@ -220,6 +220,26 @@ def test_a_sequence_that_was_set_back_goes_past_all_known_ids(session: Session) 
     assert session.create() == ended + 1001
 
 
+def test_the_sequences_of_a_copy_by_logical_replication_go_past_the_ids_of_its_tables(session: Session) -> None:
+    """It copies rows and no sequences: bindings, edits, reports and the roll-up were refused as duplicates."""
+    counts = "succeeded, deferred, retried, failed, cancelled, lost, messages, message_attempts, wait_ms, run_ms"
+    histograms = "wait_histogram, run_histogram"
+    zeros = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '{}', '{}'"
+    session.rows("insert into pgqueue_exchange (name) values ('shop')")
+    for table, columns, values in (
+        ("binding", "exchange, pattern, queue, likeness", "'shop', '#', 'mail', '%'"),
+        ("edit", "first_id, last_id, position, action, asked_by", "1, 1, 0, 'cancel', 'me'"),
+        ("rollup", f"minutes, starts_at, queue, {counts}, {histograms}", f"60, '2023-11-14', 'mail', {zeros}"),
+        ("report_hour", f"hour, queue, enqueued, {counts}, {histograms}", f"now(), 'mail', 0, {zeros}"),
+        ("report_queue", "hour, queue, depth, depth_max, running, running_max, slots", "now(), 'mail', 0, 0, 0, 0, 0"),
+        ("report_error", "hour, queue, error_class, attempts", "now(), 'mail', 'Out', 1"),
+    ):
+        session.rows(f"select setval('pgqueue_{table}_id_seq', 1, false)")
+        session.rows(f"insert into pgqueue_{table} (id, {columns}) values (7, {values})")
+        session.value("pgqueue_attempt_maintain", days_ahead=0)
+        assert last_value(session, f"pgqueue_{table}_id_seq") == 1007
+
+
 def last_value(session: Session, sequence: str) -> int:
     value: int = session.one(f"select last_value from {sequence}")
     return value
