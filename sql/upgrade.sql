@@ -4740,7 +4740,7 @@ begin
     counted as materialized (
         select e.starts_at, e.queue, e.task,
                count(*) filter (where e.status = 'succeeded') as succeeded,
-               count(*) filter (where e.status = 'deferred') as deferred,
+               count(*) filter (where e.status in ('deferred', 'suspended')) as deferred,
                count(*) filter (where e.status = 'retried') as retried,
                count(*) filter (where e.status = 'failed') as failed,
                count(*) filter (where e.status = 'cancelled') as cancelled,

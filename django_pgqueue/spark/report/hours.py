@@ -73,10 +73,12 @@ def _total(name: str) -> Column:
 
 
 def _ended(attempts: DataFrame, targets: Mapping[str, float]) -> DataFrame:
+    # Both were put back without an error.
+    counted = F.when(F.col("status") == "suspended", "deferred").otherwise(F.col("status"))
     return attempts.select(
         hour_of(ms("finished_at")).alias("hour"),
         *KEYS[1:],
-        *(F.when(F.col("status") == status, 1).otherwise(0).alias(status) for status in STATUSES),
+        *(F.when(counted == status, 1).otherwise(0).alias(status) for status in STATUSES),
         F.col("final").cast("long").alias("messages"),
         F.when(F.col("final"), F.col("attempt")).otherwise(0).cast("long").alias("message_attempts"),
         (wait_ms() > target_ms(targets)).cast("long").alias("sla_misses"),

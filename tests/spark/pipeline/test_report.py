@@ -69,8 +69,10 @@ def test_an_hour_counts_what_was_enqueued_in_it_and_what_ended_in_it(spark: Spar
         attempt(4, 0.1, None, 1.1, status="cancelled", task=None, channel="c"),
         attempt(5, -5, 1.1, 1.2, status="lost", final=False),
         attempt(6, 0.4, 30, 30.1),
+        attempt(7, 0.4, 2.1, 2.2, status="deferred", final=False),
+        attempt(8, 0.4, 2.1, 2.2, status="suspended", final=False),
     ]
-    waiting = frame(spark, [attempt(7, 1.9, None, 99)])
+    waiting = frame(spark, [attempt(9, 1.9, None, 99)])
     report = hours(frame(spark, rows), waiting=waiting, targets={"mail": 0.25 * 3600}, **LIMITS)
     assert set(report.columns) == set(REPORT_HOUR.names)
     found = by_hour(report)
@@ -78,6 +80,8 @@ def test_an_hour_counts_what_was_enqueued_in_it_and_what_ended_in_it(spark: Spar
     assert [first["enqueued"], second["enqueued"], found[0, "mail", None, "c"]["enqueued"]] == [3, 1, 1]
     assert [first["succeeded"], second["retried"], second["failed"], second["lost"]] == [1, 1, 1, 1]
     assert found[1, "mail", None, "c"]["cancelled"] == 1
+    third = found[2, "mail", "t", None]
+    assert [third["deferred"], *third["run_histogram"].values()] == [2, 2]
     assert [second["messages"], second["message_attempts"]] == [1, 2]
     assert [first["sla_misses"], second["sla_misses"]] == [0, 3]
     assert second["run_ms"] == pytest.approx(1.1 * 3_600_000)

@@ -94,15 +94,16 @@ def test_waits_and_runs_are_histograms_as_the_reports_have_them(at_noon: Session
 
 
 def test_each_way_to_end_has_its_count(at_noon: Session) -> None:
-    at_noon.create_batch(3, task="a")
-    done, failed, later = (at_noon.take(tasks=True) for _ in range(3))
+    at_noon.create_batch(4, task="a")
+    done, failed, later, suspended = (at_noon.take(tasks=True) for _ in range(4))
     at_noon.value("pgqueue_message_complete", **token(done))
     at_noon.value("pgqueue_message_fail", **token(failed), error="no")
     at_noon.value("pgqueue_message_defer", **token(later), dequeue_at=NOON)
     at_noon.value("pgqueue_message_cancel", ids=[later.id])
+    at_noon.value("pgqueue_message_suspend", **token(suspended), name="tomorrow", kind="sleep", until=NOON + MINUTE_MS)
     add_all(at_noon)
     [row] = figures(at_noon)
-    assert (row.succeeded, row.failed, row.deferred, row.cancelled, row.retried, row.lost) == (1, 1, 1, 1, 0, 0)
+    assert (row.succeeded, row.failed, row.deferred, row.cancelled, row.retried, row.lost) == (1, 1, 2, 1, 0, 0)
 
 
 def test_an_attempt_is_counted_once(at_noon: Session) -> None:
