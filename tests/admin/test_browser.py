@@ -17,6 +17,7 @@ from django.contrib import admin
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client, override_settings
+from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -43,6 +44,7 @@ from tests.support.fixtures.admin import (
     fail,
     lose,
     retry,
+    roll_up,
     send,
     sign_in,
     sql,
@@ -298,6 +300,20 @@ def test_names_without_a_place_to_break_move_nothing_sideways(page: browser.Page
             hidden[url, pixels] = page.driver.execute_script(scroll)
             page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert not any(hidden.values()), hidden
+
+
+def test_cells_keep_apart_in_a_theme_without_a_style_for_tables(page: browser.Page) -> None:
+    sign_in()
+    roll_up(timezone.now(), succeeded=2)
+    script = """
+        for (const sheet of document.styleSheets) sheet.disabled = !sheet.href.includes("/pgqueue/");
+        const tables = [...document.querySelectorAll(".pgqueue-scroll > table")];
+        const isNarrow = cell => parseFloat(getComputedStyle(cell).paddingLeft) < 5;
+        const narrow = table => [...table.querySelectorAll("th, td")].filter(isNarrow);
+        return tables.map(table => [table.parentElement.ariaLabel, narrow(table).length]);
+    """
+    page.open(OVERVIEW)
+    assert page.driver.execute_script(script) == [["Workers", 0], ["Queues", 0], ["Tasks of the last hour", 0]]
 
 
 def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page) -> None:
