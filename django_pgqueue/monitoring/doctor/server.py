@@ -70,6 +70,10 @@ TRANSACTION_TIMEOUT = Kind(
     "It cancels atomic jobs that take longer, and closes their connections. Give the workers a role of their own, or "
     "change the setting for their role.",
 )
+SENT = (
+    "It cancels jobs as well as web requests. Workers need other settings than the web: leave it out of their options "
+    "in DATABASES (or out of PGOPTIONS), by a variable of their environment."
+)
 FEW_CONNECTIONS = Kind(
     "few-connections",
     Severity.WARNING,
@@ -183,9 +187,13 @@ def _timeouts(patient: Subject, known: dict[str, str]) -> Iterator[Finding]:
     for kind, name in ((STATEMENT_TIMEOUT, "statement_timeout"), (TRANSACTION_TIMEOUT, "transaction_timeout")):
         limit = dt.timedelta(milliseconds=int(known.get(name, 0)))
         if dt.timedelta(0) < limit < SHORT:
+            # What a client sends comes before what its role has.
+            is_sent = name in patient.options
+            place = "by the options of the connection" if is_sent else f"for the user {user}"
             yield kind.found(
-                f"{name} is {span(limit)} for the user {user}.",
-                f"alter role {named(user)} set {name} = 0;",
+                f"{name} is {span(limit)} {place}.",
+                "" if is_sent else f"alter role {named(user)} set {name} = 0;",
+                remedy=SENT if is_sent else None,
                 setting=name,
                 value=known[name],
                 user=user,

@@ -60,6 +60,11 @@ class Subject:
         [[value]] = self.rows(query, parameters)
         return value
 
+    @property
+    def options(self) -> str:
+        """What this client sends when it connects, by DATABASES or PGOPTIONS."""
+        return str(connections[self.using].connection.info.options)
+
     def tables(self) -> list[TableFacts]:
         return [TableFacts(*row) for row in self.rows(TABLES)]
 

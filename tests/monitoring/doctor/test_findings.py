@@ -1058,6 +1058,18 @@ def test_the_command_names_a_role_with_a_strange_name(
         transaction.set_rollback(True)
 
 
+def test_a_timeout_that_the_settings_send_is_not_blamed_on_the_role(
+    find: Find, beginning_with: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beginning_with("statement_timeout", "0")
+    options = connection.settings_dict["OPTIONS"]
+    monkeypatch.setitem(options, "options", f"{options.get('options', '')} -c statement_timeout=5s")
+    finding = find.only("statement-timeout", server.settings)
+    assert "by the options of the connection" in finding.found
+    assert finding.command == ""
+    assert "DATABASES" in finding.remedy
+
+
 def test_a_server_that_does_not_note_what_sessions_do_limits_the_sight(
     find: Find, beginning_with: Callable[[str, str], None]
 ) -> None:
