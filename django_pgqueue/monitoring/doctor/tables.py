@@ -8,6 +8,7 @@ from django.db import connections
 
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.history import MAINTAIN
+from django_pgqueue.monitoring.doctor.subject import named
 from django_pgqueue.values.sizes import size
 from django_pgqueue.worker.upkeep import bloat
 
@@ -55,6 +56,13 @@ INVALID_INDEX = Kind(
     "A CREATE or REINDEX CONCURRENTLY was interrupted: every change writes the index, and no query reads it. Rebuild "
     "it, or drop it.",
 )
+COLLATION_VERSION = Kind(
+    "collation-version",
+    Severity.ERROR,
+    "The library that sorts texts has changed, as with another image of an operating system, or a standby on one: an "
+    "index made before may not find its rows. Messages of a queue or a channel then do not run, and a unique key may "
+    "be held twice. Stop the workers, rebuild the indexes, and record the new version.",
+)
 SEQUENCE_NEAR_END = Kind(
     "sequence-near-end",
     Severity.WARNING,
@@ -82,6 +90,13 @@ select i.indexrelid::regclass::text, i.indrelid::regclass::text, pg_relation_siz
 from pg_index i
 where i.indrelid = any (%(tables)s::oid[]) and not i.indisvalid
 order by 1
+"""
+
+# Before PostgreSQL 15 no database records a version.
+COLLATION = """
+select d.datname::text, d.datcollversion, pg_database_collation_actual_version(d.oid)
+from pg_database d
+where d.datname = current_database() and d.datcollversion <> pg_database_collation_actual_version(d.oid)
 """
 
 SEQUENCES = """
@@ -164,6 +179,19 @@ def invalid_indexes(patient: Subject) -> Iterator[Finding]:
             index=index,
             table=table,
             bytes=in_bytes,
+        )
+
+
+def collation(patient: Subject) -> Iterator[Finding]:
+    if patient.value("select current_setting('server_version_num')::int") < 150000:
+        return
+    for name, recorded, actual in patient.rows(COLLATION):
+        yield COLLATION_VERSION.found(
+            f"The indexes of the database {name} were made with version {recorded} of its collation, not {actual}.",
+            f"reindex database {named(name)}; alter database {named(name)} refresh collation version;",
+            database=name,
+            recorded=recorded,
+            actual=actual,
         )
 
 

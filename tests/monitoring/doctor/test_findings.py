@@ -357,6 +357,21 @@ def test_sequence_near_end(find: Find, db: None) -> None:
         sql("select setval('pgqueue_message_id_seq', %s)", last)
 
 
+def test_collation_version(find: Find, db: None) -> None:
+    """In the place of another library, because the database of the tests sorts by bytes."""
+    assert find("collation-version", tables.collation) == []
+    if sql("select current_setting('server_version_num')::int < 150000") == [(True,)]:
+        return
+    sql("create schema another")
+    sql("create function another.pg_database_collation_actual_version(oid) returns text language sql return '2.41'")
+    sql("set local search_path = another, pg_catalog, public")
+    sql("update pg_database set datcollversion = '2.36' where datname = current_database()")
+    found = find.only("collation-version", tables.collation)
+    assert "version 2.36 of its collation, not 2.41" in found.found
+    sql("update pg_database set datcollversion = '2.41' where datname = current_database()")
+    assert find("collation-version", tables.collation) == []
+
+
 def test_sequence_behind(find: Find, db: None) -> None:
     send()
     [[message_id]] = sql("delete from pgqueue_message returning id")
