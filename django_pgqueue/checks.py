@@ -326,7 +326,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             id="pgqueue.E007",
         )
         for database in sorted(wanted)
-        if not router.allow_migrate(database, conf.APP_LABEL)
+        if not router.allow_migrate(database, conf.APP_LABEL) and not _is_in_a_tenant(database)
     ]
     if wanted and not lookup.holds_a_queue(DEFAULT_DB_ALIAS) and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
         found.append(
@@ -347,6 +347,12 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             )
         )
     return found
+
+
+def _is_in_a_tenant(database: str) -> bool:
+    """Whether django-tenants has put this connection into the schema of a tenant, whose migrations it checks there."""
+    public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")
+    return getattr(connections[database], "schema_name", public) != public
 
 
 def _tenants_have_it() -> bool:
@@ -529,7 +535,7 @@ def check_bindings(databases: Sequence[str] | None = None, **kwargs: Any) -> lis
 
 def _is_migrating() -> bool:
     """Returns whether this is ``manage.py migrate``, which is about to do what a warning would ask for."""
-    return sys.argv[1:2] == ["migrate"]
+    return sys.argv[1:2] in (["migrate"], ["migrate_schemas"])  # the latter is of django-tenants
 
 
 def _databases() -> set[str]:

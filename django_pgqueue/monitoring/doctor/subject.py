@@ -62,7 +62,7 @@ class Subject:
 
     @property
     def options(self) -> str:
-        """What this client sends when it connects, by DATABASES or PGOPTIONS."""
+        """Settings that this client sends when it connects, by DATABASES or PGOPTIONS."""
         return str(connections[self.using].connection.info.options)
 
     def tables(self) -> list[TableFacts]:

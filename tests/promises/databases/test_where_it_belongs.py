@@ -177,6 +177,18 @@ def test_a_queue_that_the_router_does_not_migrate_is_an_error(settings: Settings
         assert tenants.hint == 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
 
 
+def test_migrations_of_a_tenant_are_none_of_the_queue(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """django-tenants runs the checks in each tenant's schema, where its router allows no shared app."""
+    settings.DATABASE_ROUTERS = ["tests.promises.databases.test_where_it_belongs.OnlyDefault"]
+    settings.TENANT_APPS = ["shop"]
+    monkeypatch.setattr(connections["jobs"], "schema_name", "public", raising=False)
+    assert ids(check_routing(None)) == ["pgqueue.E007"]
+    monkeypatch.setattr(connections["jobs"], "schema_name", "tenant")
+    assert check_routing(None) == []
+    settings.PUBLIC_SCHEMA_NAME = "tenant"
+    assert ids(check_routing(None)) == ["pgqueue.E007"]
+
+
 @pytest.mark.parametrize("name", ["django_pgqueue", "django_pgqueue.apps.PgQueueConfig"])
 def test_a_queue_of_each_tenant_is_a_warning(settings: Settings, name: str) -> None:
     settings.TENANT_APPS = ["shop", name]
