@@ -32,6 +32,10 @@ IDLE_IN_TRANSACTION_MS = 30_000
 """A process that stands still (SIGSTOP, a paused container) may have a transaction open, and others would wait for its
 locks, such as those of a day of the history that it drops.  A consumer itself never waits that long within one."""
 
+FLUSH_SECONDS = 60.0
+"""A job that crashes the server at once takes its claim along, which has not reached the disk: no attempt is used up,
+and it is claimed, and crashes the server, without end.  So claims wait for the disk this long after a reconnect."""
+
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
 select concat_ws('/', extract(epoch from pg_postmaster_start_time()), d.oid), (
@@ -94,6 +98,8 @@ class Session:
         self.server: Any = None
         """When the server was started, and which database it is: another one after a failover or a restore."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
+        self.flush_until = 0.0
+        """Until then claims wait for the disk."""
         self._opened_at = float("inf")
         self._broken_at = 0.0
         """When the first of the present errors came."""
@@ -101,6 +107,11 @@ class Session:
     @property
     def is_closed(self) -> bool:
         return self.connection.closed
+
+    @property
+    def flushes(self) -> bool:
+        """Whether a claim waits for the disk."""
+        return time.monotonic() < self.flush_until
 
     def open(self) -> WorkerConnection:
         connection = connect(self.database, pooled=self.pooled, answer_seconds=self.answer_seconds)
@@ -146,6 +157,7 @@ class Session:
         if not self.is_closed or time.monotonic() < self.reconnect_at:
             return False
         self.open()
+        self.flush_until = time.monotonic() + FLUSH_SECONDS
         line = f"reconnected {self.kind}=%s"
         logger.info(line, self.consumer)
         return True

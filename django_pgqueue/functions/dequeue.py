@@ -125,9 +125,6 @@ def _with_care(statement: str) -> str:
     offset 0) as readable"""
 
 
-DEQUEUE_WITH_CARE = _with_care(DEQUEUE_UNFLUSHED.rstrip())
-
-
 def message_dequeue(
     connection: Connection,
     *,
@@ -146,7 +143,7 @@ def message_dequeue(
     """
     with connection.cursor() as cursor:
         statement = (DEQUEUE if flush else DEQUEUE_UNFLUSHED) if brief else DEQUEUE_APART
-        cursor.execute(DEQUEUE_WITH_CARE if care else statement, _parameters(wanted))
+        cursor.execute(_with_care(statement.rstrip()) if care else statement, _parameters(wanted))
         return [Received(*row) for row in _readable(cursor, unreadable)]
 
 

@@ -195,7 +195,12 @@ class Pump:
             if prospect is not None and prospect.misses_one:
                 self.gone.misses_one()
             claimed = functions.message_dequeue(
-                self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
+                self.statements,
+                queues=[self.queue],
+                limit=room,
+                lock_ms=self.lock_ms,
+                worker=self.id,
+                flush=self.session.flushes,
             )
             self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
             if self.polling.stays_asleep:

@@ -1,7 +1,8 @@
-"""A restart of the server ends all sessions at once: that makes no worker look dead."""
+"""A restart of the server ends all sessions at once: that makes no worker look dead, and no job run without end."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from tests.support.diary import FOLDER, Diary
@@ -19,8 +21,6 @@ from tests.support.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    import psycopg
 
     from tests.support.server import Server
 
@@ -34,21 +34,27 @@ EXPIRE = "select pgqueue_worker_expire(0, p_return_ms => 600000)"
 SEEN = "select count(*) from pgqueue_worker where seen_at > %s and server_started_at is not null"
 
 
+def migrated(server: Server, folder: Path) -> dict[str, str]:
+    """The environment of workers of a server that now has a queue."""
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.worker.standby_settings",
+        "STORM_PORTS": ",".join(map(str, server.ports)),
+        "STORM_PASSWORD": server.password,
+        FOLDER: str(folder),
+    }
+    command = [sys.executable, "-m", "tests.support.site.manage", "migrate"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True)
+    return environment
+
+
 class Site:
     """A server, and two workers that hold a job each."""
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
         self.diary = Diary(folder)
-        environment = {
-            **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.worker.standby_settings",
-            "STORM_PORTS": ",".join(map(str, server.ports)),
-            "STORM_PASSWORD": server.password,
-            FOLDER: str(folder),
-        }
-        command = [sys.executable, "-m", "tests.support.site.manage", "migrate"]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True)
+        environment = migrated(server, folder)
         self.workers = [
             QWorker(("--threads", "1"), environment=environment, output=folder / f"worker {word}") for word in WORDS
         ]
@@ -112,3 +118,27 @@ def test_a_crash_of_a_server_process_makes_no_worker_look_dead(site: Site) -> No
     wait_until(restarted, "the statistics were thrown away")
     with site.server.when_there() as admin:
         site.go_on(admin)
+
+
+def test_a_job_that_crashes_the_server_at_once_does_so_a_few_times_only(server: Server, tmp_path: Path) -> None:
+    """Each crash took the claim along, which no disk had seen: no attempt was ever used up."""
+    worker = QWorker(("--threads", "1"), environment=migrated(server, tmp_path), output=tmp_path / "worker")
+    try:
+        with server.connect() as admin:
+            admin.execute("alter system set wal_writer_delay = '10s'")
+            admin.execute("select pg_reload_conf()")
+            call = """'{"args": [], "kwargs": {}}', p_task => 'tests.support.site.tasks.crash_the_server'"""
+            admin.execute(f"select pgqueue_message_create({call}, p_max_attempts => 2)".encode())
+
+        def has_ended() -> bool:
+            with contextlib.suppress(psycopg.OperationalError), server.when_there() as admin:
+                return admin.execute("select from pgqueue_message").fetchone() is None
+            return False
+
+        wait_until(has_ended, "the job has failed")
+        with server.when_there() as admin:
+            ends = admin.execute("select status, attempt from pgqueue_attempt order by attempt").fetchall()
+        assert ends == [("retried", 1), ("failed", 2)]
+        assert len(Diary(tmp_path).words()) <= 3, "the first time it may be as if nobody had claimed it"
+    finally:
+        worker.kill()

@@ -270,8 +270,9 @@ class Claimer:
         statements, unreadable = self.session.statements, self._cannot_be_read
         if self.turns.more and isinstance(statements, Statements):
             statements.meanwhile = self._do_meanwhile
-        if care or not alone or not self.turns.due(room, now=now):
-            return functions.message_dequeue(statements, **wanted, flush=False, care=care, unreadable=unreadable), 0.0
+        flush = self.session.flushes
+        if care or flush or not alone or not self.turns.due(room, now=now):
+            return functions.message_dequeue(statements, **wanted, flush=flush, care=care, unreadable=unreadable), 0.0
         claimed, waited_ms = functions.message_dequeue_in_turn(
             statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=unreadable
         )
