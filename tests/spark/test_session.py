@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import py4j
 import pyspark
@@ -120,6 +120,13 @@ def test_tasks_have_the_installed_pyspark_and_not_its_archive(spark: SparkSessio
     assert spark.sparkContext.parallelize([0], 1).map(found).collect() == [expected]
 
 
+def test_java_deletes_the_folders_of_a_process_that_a_signal_ends(spark: SparkSession) -> None:
+    java: Any = spark._jvm
+    home = java.java.lang.System.getenv("SPARK_HOME")
+    assert home in map(str, sessions_of_spark.temporary)
+    assert java.org.apache.spark.util.ShutdownHookManager.hasShutdownDeleteDir(java.java.io.File(home))
+
+
 def package(folder: Path) -> Path:
     """What an installed PySpark has, as far as it matters here."""
     for part in ("jars", "bin", "python/lib/pyspark.zip"):
@@ -225,6 +232,10 @@ def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
         (
             "a\n: b.S: awaitResult: \n\tat c.d\nCaused by: b.S: [NO_FILE] It is gone.",
             "Spark failed: [NO_FILE] It is gone. Its",
+        ),
+        (
+            "a\n: b.S: awaitResult: \n\tat c.d\nCaused by: b.S: no\nCaused by: e.F: It is full.",
+            "Spark failed: e.F: It is full.",
         ),
         (
             "x\nTraceback (most recent call last):\n  File 'a'\n    b\nOSError: [Errno 28] No space left\n\tat a.b.C",

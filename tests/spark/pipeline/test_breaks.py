@@ -217,6 +217,20 @@ def test_ctrl_c_in_a_terminal_ends_a_follow(
     assert ids(spark, lake) == [attempt.id for attempt in history.history()]
 
 
+@pytest.mark.slow
+def test_a_task_that_fails_is_told_without_traces_of_java_and_python(history: Session, lake: Path, url: str) -> None:
+    settled(history)
+    folder = lake / f"attempts/date={history.history()[0].finished_at:%Y-%m-%d}"
+    folder.parent.mkdir(parents=True)
+    folder.touch()
+    said, errors = pipeline("export", lake, url).communicate(timeout=120)
+    assert said == ""
+    assert errors.splitlines()[-1].startswith("A task failed: ")
+    assert errors.count("date=") == 1
+    assert "\tat " not in errors
+    assert "Traceback" not in errors
+
+
 def pipeline(step: str, lake: Path, url: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "django_pgqueue.spark", step, "--lake", str(lake), "--master", "local[1]"]
     return subprocess.Popen(
