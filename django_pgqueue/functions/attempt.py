@@ -30,7 +30,7 @@ OLD_DAYS = """
 # The number of partitions that pgqueue_attempt_maintain would make or drop.  The query reads the catalog only.
 OVERDUE = f"""
 select (
-    select count(*) from generate_series(0, %(days_ahead)s) as n
+    select count(*) from generate_series(0, 7) as n
     where to_regclass('pgqueue_attempt_' || to_char((pgqueue_clock() at time zone 'UTC')::date + n, 'YYYYMMDD')) is null
 ) + (
     select count(*) from {OLD_DAYS}
@@ -42,20 +42,19 @@ LAKE_DAYS = 7
 """The default of pgqueue_attempt_maintain."""
 
 
-def attempt_maintain(
-    connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None, lake_days: int = LAKE_DAYS
-) -> int:
+def attempt_maintain(connection: Connection, *, days_kept: int | None, lake_days: int = LAKE_DAYS) -> int:
     """Makes and drops partitions of the history and returns their number."""
-    # The function of 0.1.0 knows no lakes.
-    parameters = [days_ahead, days_kept, *([lake_days] if lake_days != LAKE_DAYS else [])]
-    marks = ", ".join(["%s"] * len(parameters))
+    given = {"p_days_kept": days_kept}
+    if lake_days != LAKE_DAYS:  # the function of 0.1.0 knows no lakes
+        given["p_lake_days"] = lake_days
+    marks = ", ".join(f"{name} => %s" for name in given)
     with connection.cursor() as cursor:
-        cursor.execute(f"select pgqueue_attempt_maintain({marks})", parameters)
+        cursor.execute(f"select pgqueue_attempt_maintain({marks})", list(given.values()))
         return int(cursor.fetchone()[0])
 
 
-def attempt_overdue(connection: Connection, *, days_ahead: int = 7, days_kept: int | None = None) -> int:
+def attempt_overdue(connection: Connection, *, days_kept: int | None) -> int:
     """Returns the number of partitions that should have been made or dropped and were not."""
     with connection.cursor() as cursor:
-        cursor.execute(OVERDUE, {"days_ahead": days_ahead, "days_kept": days_kept})
+        cursor.execute(OVERDUE, {"days_kept": days_kept})
         return int(cursor.fetchone()[0])

@@ -28,7 +28,6 @@ class ReplaceFunction(migrations.RunSQL):
             raise ValueError(message)
         following = sql_files.release_after(since)
         self.is_new = name not in sql_files.install_order(since)
-        self.is_removal = name not in sql_files.install_order(following)
         super().__init__(_change(name, since, following), reverse_sql=_change(name, following, since))
 
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:

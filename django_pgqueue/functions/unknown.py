@@ -23,8 +23,6 @@ class Line(NamedTuple):
 class ParkedLine(NamedTuple):
     queue: str
     task: str
-    messages: int
-    """Counted up to the number that was asked for."""
     unknown_since: int | None
     """Epoch ms; None: workers know it, and leave it to those of a later version."""
     reason: str | None
@@ -73,14 +71,12 @@ def message_park(
     )
 
 
-def message_parked(
-    connection: Connection, *, limit: int, after: tuple[str, str] = ("", ""), count: int = 0
-) -> list[ParkedLine]:
+def message_parked(connection: Connection, *, limit: int, after: tuple[str, str] = ("", "")) -> list[ParkedLine]:
     """Returns which tasks have parked messages, in the order of (queue, task)."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "select * from pgqueue_message_parked(%s, %s, %s, %s)",
-            (limit, *after, count),
+            "select p_queue, p_task, p_unknown_since, p_reason, p_version from pgqueue_message_parked(%s, %s, %s, 0)",
+            (limit, *after),
         )
         return [ParkedLine(*row) for row in cursor.fetchall()]
 
@@ -102,12 +98,10 @@ def message_unpark(connection: Connection, lines: Sequence[Line], *, limit: int,
         return int(cursor.fetchone()[0])
 
 
-def message_unknown_fail(connection: Connection, lines: Sequence[Line], *, seconds: int, limit: int = 100) -> int:
+def message_unknown_fail(connection: Connection, lines: Sequence[Line], *, seconds: int) -> int:
     """Fails messages that no living worker has known for ``seconds``, and returns how many."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "select pgqueue_message_unknown_fail(%s::text[], %s::text[], %s, %s)", (*_columns(lines), seconds, limit)
-        )
+        cursor.execute("select pgqueue_message_unknown_fail(%s::text[], %s::text[], %s)", (*_columns(lines), seconds))
         return int(cursor.fetchone()[0])
 
 

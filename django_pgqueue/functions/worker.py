@@ -269,13 +269,10 @@ def worker_wake_resting(connection: Connection, queue: str) -> None:
         cursor.execute("select pgqueue_worker_wake_by(%s, null, pgqueue_now())", (queue,))
 
 
-def worker_wake(connection: Connection, queue: str, *, tasks: bool) -> None:
-    """Wakes one idle worker of ``queue``, if there is one; with ``tasks=False`` one consumer of raw messages.
-
-    Called by a consumer that cannot take more, or leaves.
-    """
+def worker_wake(connection: Connection, queue: str) -> None:
+    """Wakes one idle consumer of raw messages of ``queue``, if there is one: the caller cannot take more, or leaves."""
     with connection.cursor() as cursor:
-        cursor.execute("select pgqueue_worker_wake(%s, %s, true)", (queue, tasks))
+        cursor.execute("select pgqueue_worker_wake(%s, false, true)", (queue,))
 
 
 def worker_wake_next(connection: Connection, queues: Sequence[str] | None) -> None:

@@ -111,7 +111,6 @@ def first_not_before(limit: Any, prepared: Any) -> Any:
 
 class _RoundedUp:
     rhs: Any
-    lhs: Any
 
     def get_prep_lookup(self) -> Any:
         return first_not_before(self.rhs, super().get_prep_lookup())  # type: ignore[misc]

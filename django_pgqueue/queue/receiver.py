@@ -238,7 +238,7 @@ class Pump:
         self.polling.woke_up()
         self._be_seen(asleep=False)
         if full:  # there may be more than this consumer can take: it wakes the next sleeper
-            functions.worker_wake(self.statements, self.queue, tasks=False)
+            functions.worker_wake(self.statements, self.queue)
 
     # Keeping what is held
 
@@ -326,7 +326,7 @@ class Pump:
         try:
             if held:
                 self._without_waiting(held, self._release)
-                functions.worker_wake(self.statements, self.queue, tasks=False)
+                functions.worker_wake(self.statements, self.queue)
             functions.worker_gone(self.statements, self.id)
             self.connection.close()
         except psycopg.Error as error:  # the locks of what was held run out

@@ -43,7 +43,6 @@ class Bar(NamedTuple):
 class Tick(NamedTuple):
     at: str
     text: str
-    anchor: str = "middle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
