@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django.utils import timezone
+from django.utils.formats import date_format
 
 from django_pgqueue.compat import AnyTaskResult, TaskResultDoesNotExist, TaskResultStatus, task_backends
 from django_pgqueue.models import Message, Step
@@ -72,7 +73,8 @@ def standing_of_waiting(result: AnyTaskResult) -> Standing:
     if result.errors:
         return Standing("retrying", f"{last_error(result)} Next at {due:%H:%M:%S} UTC.", BUSY_MS)
     if due > now:
-        return Standing("scheduled", f"for {due:%H:%M:%S} UTC", IDLE_MS if due < now + SOON else None)
+        time = date_format(due, "j M, H:i:s")  # a time of day alone would be that of today
+        return Standing("scheduled", f"for {time} UTC", IDLE_MS if due < now + SOON else None)
     return Standing("ready", "waits for a worker", BUSY_MS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +170,9 @@ def test_a_reminder_waits_for_its_minute(
     job = ask_for("remind")
     testing.drain(queues=["mail"])
     assert len(mail.outbox) == 1, "the receipt only"
-    assert "scheduled" in client.get(order.get_absolute_url()).content.decode()
+    page = client.get(order.get_absolute_url()).content.decode()
+    assert "scheduled" in page
+    assert re.search(r"for \d+ [A-Z][a-z]+, \d\d:\d\d:\d\d UTC", page), "with its day: it may not be today"
     due = Message.objects.get(pk=job.result_id).dequeue_at - Message.objects.get(pk=job.result_id).created_at
     assert abs(due - dt.timedelta(minutes=1)) < dt.timedelta(milliseconds=2)
     clock.advance(dt.timedelta(seconds=61))
