@@ -18,7 +18,6 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
-OTHER_PYTHONS = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
 PYENVS = [Path(root) for root in interpreter.pyenv_roots()]
 PYTHON_2 = next(
     (str(path) for root in PYENVS for path in root.glob("versions/2.*/bin/python2")), shutil.which("python2")
@@ -240,9 +239,11 @@ def test_an_environment_of_another_python_is_left_alone(project: Project) -> Non
     assert (project.root / ".venv" / "bin" / "python").exists()
 
 
-@pytest.mark.skipif(not OTHER_PYTHONS, reason="there is one Python on this machine")
 def test_two_pythons_at_once_get_an_environment_each(project: Project) -> None:
-    processes = [project.start("demo", python=python) for python in (sys.executable, OTHER_PYTHONS[0])]
+    others = [path for version, path in interpreter.installed().items() if version != sys.version_info[:2]]
+    if not others:
+        pytest.skip("there is one Python on this machine")
+    processes = [project.start("demo", python=python) for python in (sys.executable, others[0])]
     seen = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
     assert seen[0]["version"] == list(sys.version_info[:2]) != seen[1]["version"]
     assert seen[0]["prefix"] != seen[1]["prefix"]

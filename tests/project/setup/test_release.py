@@ -167,8 +167,7 @@ def test_a_build_that_one_of_the_tools_refuses_is_not_tagged(
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.usefixtures("programs")
-def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
+def test_the_command_builds_checks_and_tags(programs: Path, tmp_path: Path) -> None:
     if shutil.which("git") is None:
         pytest.skip("needs git")
     checkout = Checkout(tmp_path / "checkout")
@@ -188,9 +187,10 @@ def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
         checkout.git("config", name, "test@example.com")
     listed = f"sql/released/{COMING}.txt"
     if not (checkout.root / listed).exists():
-        command(checkout, "tests.support.released_sql")
+        command(checkout, "-m", "tests.support.released_sql")
     checkout.commit()
-    assert f"To publish it: git push origin {COMING}" in command(checkout, "tests.support.release")
+    with_the_tools = WITH_THE_TOOLS.format(str(programs))
+    assert f"To publish it: git push origin {COMING}" in command(checkout, "-c", with_the_tools)
     assert checkout.git("tag").split() == [COMING]
     built = sorted(path.name for path in (checkout.root / "dist").iterdir())
     assert built == [f"django_tasks_pgqueue-{COMING}-py3-none-any.whl", f"django_tasks_pgqueue-{COMING}.tar.gz"]
@@ -200,10 +200,21 @@ def test_the_command_builds_checks_and_tags(tmp_path: Path) -> None:
         assert {f"django_pgqueue/{listed}", "django_pgqueue/sql/upgrade.sql"} <= set(wheel.namelist())
 
 
-def command(checkout: Checkout, module: str) -> str:
+WITH_THE_TOOLS = """
+from contextlib import nullcontext
+from pathlib import Path
+from tests.support import release
+
+release.tools = lambda _: nullcontext(Path({!r}))
+release.main()
+"""
+"""``-m tests.support.release``, without another environment for its tools."""
+
+
+def command(checkout: Checkout, *words: str) -> str:
     """Return the output of a command of the checkout, with the checkout's own code."""
     done = subprocess.run(
-        [sys.executable, "-m", module, COMING], cwd=checkout.root, capture_output=True, text=True, check=False
+        [sys.executable, *words, COMING], cwd=checkout.root, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
