@@ -12,6 +12,7 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from django_pgqueue.monitoring import overview
+from example_project.shop.load.fill import add_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -94,6 +95,7 @@ class Compared:
 
 def compared() -> list[Compared]:
     """Return all figures, the largest first, as one snapshot has them."""
+    add_up()
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute("set transaction isolation level repeatable read")

@@ -72,10 +72,15 @@ def make_attempts(asked: dict[str, Any], say: Callable[[str], None]) -> None:
         for low in range(1, attempts + 1, BATCH):
             run(statements.ATTEMPTS, asked | {"low": low, "high": min(attempts, low + BATCH - 1)})
     with step(say, "the roll-up of today and yesterday, as workers make it"):
-        while one("select pgqueue_rollup_add(0, %(most)s)", {"most": BATCH}):
-            pass
+        add_up()
         while one("select pgqueue_rollup_prune()"):
             pass
+
+
+def add_up() -> None:
+    """Add ended attempts up, as a worker does within a minute of an end of its own."""
+    while one("select pgqueue_rollup_add(0, %(most)s)", {"most": BATCH}):
+        pass
 
 
 def make_messages(asked: dict[str, Any]) -> None:

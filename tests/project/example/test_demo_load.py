@@ -103,6 +103,8 @@ def test_everybody_says_what_is_true_of_the_load_and_it_goes_as_it_came(
     assert before == rows(
         "select state, count(*) from (select queue, unlock_at is null as state from pgqueue_message) as m group by 1"
     ), "made anew, and not once more"
+    rows("select pgqueue_message_cancel(array(select id from pgqueue_message where queue = 'load-bulk' limit 1))")
+    assert not check.wrong(check.compared()), "with an end beside the workers, which they add up later"
     load(clear=True)
     assert rows("select queue from pgqueue_message") == [("mine",)]
     for table in ("attempt", "rollup", "worker", "channel", "lane", "arrival", "queue", "approval", "step"):
