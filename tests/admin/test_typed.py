@@ -154,8 +154,7 @@ def test_nothing_that_somebody_sends_breaks_a_page(root: Visitor, keys: Keys, mo
         forms |= set(forms_on(page, url)) if page else set()
     for form in sorted(forms):
         for name in dict.fromkeys([*form.names, *TYPED]):
-            for value in (next(nasty), next(nasty)):
-                answered(root, form.url, form.with_(name, value))
+            answered(root, form.url, form.with_(name, next(nasty)))
 
 
 @pytest.mark.parametrize("model", PAGES)

@@ -103,9 +103,7 @@ class Deployment:
 def deployment(conninfo: str, tmp_path: Path) -> Iterator[Deployment]:
     with empty_database(conninfo, "live") as database, session_in(database) as session:
         install(session, RELEASE)
-        session.connection.execute(ROWS)
         session.rows("create table worker_row (word text not null)")
-        session.rows("analyze")
         made = Deployment(database, tmp_path, session)
         try:
             yield made
@@ -117,6 +115,8 @@ def test_nothing_is_lost_and_nothing_runs_twice(deployment: Deployment, monkeypa
     """With transactions that overlap: the upgrade may wait for longer than they take."""
     monkeypatch.setenv("PGOPTIONS", "-c pgqueue.upgrade_lock_ms=10000")
     session = deployment.session
+    session.connection.execute(ROWS)
+    session.rows("analyze")
     kept, schema = deployment.kept(), described(session)
     assert session.one("select count(*) from pgqueue_message where queue = 'kept'") > 99_000
     old_worker, old_web = deployment.worker(deployment.old), deployment.enqueuer(deployment.old, "old web")
