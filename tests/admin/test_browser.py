@@ -316,6 +316,15 @@ def test_cells_keep_apart_in_a_theme_without_a_style_for_tables(page: browser.Pa
     assert page.driver.execute_script(script) == [["Workers", 0], ["Queues", 0], ["Tasks of the last hour", 0]]
 
 
+def test_the_button_that_confirms_looks_like_one_in_a_theme_without_a_style_for_it(page: browser.Page) -> None:
+    script = """
+        for (const sheet of document.styleSheets) sheet.disabled = !sheet.href.includes("/pgqueue/");
+        return getComputedStyle(document.querySelector("[name=confirmed]")).backgroundColor;
+    """
+    page.open(f"{MESSAGES}edit/")
+    assert page.driver.execute_script(script) == "rgb(65, 118, 144)"
+
+
 def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page) -> None:
     pk = send()
     script = """
