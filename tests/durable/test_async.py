@@ -12,18 +12,9 @@ from django_pgqueue.testing import adrain, clock, drain
 from tests.durable import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from django_pgqueue.durable import DurableContext
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    yield
-    tasks.calls.clear()
-    tasks.CODE.clear()
 
 
 @async_to_sync

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -15,16 +15,7 @@ from django_pgqueue.models import Attempt, Child, Message
 from django_pgqueue.testing import drain
 from tests.durable import tasks
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    yield
-    tasks.calls.clear()
 
 
 def test_a_parent_gets_the_values_of_its_children_in_order() -> None:

@@ -13,19 +13,11 @@ from django_pgqueue.testing import clock, drain
 from tests.durable import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from decimal import Decimal
 
     from django_pgqueue.durable import DurableContext
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    yield
-    tasks.calls.clear()
-    tasks.CODE.clear()
 
 
 def decide(message_id: Any, name: str = "ship-abroad", *, approved: bool = True, comment: str | None = None) -> str:

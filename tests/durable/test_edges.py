@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    yield
-    tasks.calls.clear()
-    tasks.CODE.clear()
-
-
 class Door:
     """A context by its methods for a task, or by those for an async task."""
 

@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -17,17 +17,8 @@ from django_pgqueue.models import Attempt, Message, Step
 from django_pgqueue.testing import clock, drain
 from tests.durable import tasks
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 pytestmark = pytest.mark.django_db
 NOON = dt.datetime(2030, 6, 1, 12, tzinfo=dt.UTC)
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> Iterator[None]:
-    yield
-    tasks.calls.clear()
 
 
 def test_a_task_sleeps_without_a_lock_and_goes_on_when_its_time_has_come() -> None:

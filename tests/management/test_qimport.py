@@ -47,7 +47,6 @@ def seen(test_database: str) -> Any:
 
 SOURCES = ("tasks-db", "procrastinate", "django-q2", "celery-beat")
 NOTE = "tests.management.importing.tasks.note"
-TASKS_DB = "django_tasks_database_dbtaskresult"
 
 
 def left(lines: list[str]) -> dict[str, str]:
