@@ -272,12 +272,6 @@ class Request:
             return not self.called_directly
         return self._message.max_attempts is not None and self._message.attempt >= self._message.max_attempts
 
-    @property
-    def delivery_info(self) -> dict[str, Any]:
-        if self._message is None:
-            return {}
-        return {"routing_key": self._message.queue, "priority": self._message.priority}
-
 
 def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTask:
     if inspect.iscoroutinefunction(function):
