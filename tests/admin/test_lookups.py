@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,12 +30,21 @@ if TYPE_CHECKING:
 PAGES = {model: page for model, page in admin.site._registry.items() if model._meta.app_label == "django_pgqueue"}
 LISTS = {model: page for model, page in PAGES.items() if model is not Overview}
 CARD = "5500-4711"
+SOME = 3
 
 pytestmark = pytest.mark.usefixtures("clock")
 
 
 def list_of(model: type[Model]) -> str:
     return reverse(f"admin:django_pgqueue_{model._meta.model_name}_changelist")
+
+
+def lookups_of(model: type[Model]) -> Iterator[str]:
+    """All for one column of each kind, and some for each of the others: hundreds of requests take long."""
+    kinds: set[type] = set()
+    for field in model._meta.get_fields():
+        yield from itertools.islice(lookups(field), None if type(field) not in kinds else SOME)  # type: ignore[arg-type]
+        kinds.add(type(field))
 
 
 def lookups(field: Field[Any, Any]) -> Iterator[str]:
@@ -81,7 +91,7 @@ def look(root: Visitor) -> Look:
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
 def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, look: Look, model: type[Model]) -> None:
     own = own_parameters(model, root)
-    for name in [name for field in model._meta.get_fields() for name in lookups(field)]:  # type: ignore[arg-type]
+    for name in lookups_of(model):
         if name not in own:
             answer = look(model, {name: "1"})
             assert (answer.status_code, getattr(answer, "url", "")) == (302, f"{list_of(model)}?e=1"), name
@@ -91,7 +101,7 @@ def test_a_list_accepts_only_its_own_filters_and_its_key(root: Visitor, look: Lo
 
 @pytest.mark.parametrize("model", LISTS, ids=lambda model: model.__name__)
 def test_a_refused_lookup_is_refused_beside_accepted_parameters(look: Look, model: type[Model]) -> None:
-    for field in model._meta.get_fields():
+    for field in {type(field): field for field in model._meta.get_fields()}.values():
         for more in ({"e": "1"}, {"q": "1"}, {"_popup": "1"}, {"_facets": "True"}, {"pk": "1"}, {"all": ""}):
             answer = look(model, {f"{field.name}__icontains": "4", **more})
             told = b"Something\xe2\x80\x99s wrong" in answer.content or b"wrong with your database" in answer.content
