@@ -33,7 +33,7 @@ for number in (signal.SIGHUP, signal.SIGINT):
 
 HERE = Path(__file__).parent
 LOGGERS = [logging.getLogger(name) for name in ("django_pgqueue", "django.tasks", "django_tasks")]
-ON_EVERY_PYTHON = {"test_migrations.py", "test_install.py", "test_layers.py", "test_public_names.py"}
+ON_EVERY_PYTHON = {"test_migrations.py", "test_layers.py", "test_public_names.py"}
 ONCE = {"bench", "project", "proofs", "spark", "sql"}
 SWEEPS = {
     "test_command_lines.py",
