@@ -24,8 +24,10 @@ def main(arguments: "list[str]") -> int:
         sys.exit("usage: .ci/run [{}]".format(LINT))
     if arguments:
         bootstrap.enter("demo", "test", "lint", "docs", "spark")
-        return report(lint()) if arguments == [LINT] else 0
-    return report(everything())
+    if arguments == [PREPARE]:
+        collect(sys.executable)
+        return 0
+    return report(lint() if arguments else everything())
 
 
 def everything() -> "dict[str, bool]":
@@ -114,9 +116,7 @@ AT_ONCE = 3 * (os.cpu_count() or 1)
 
 
 def start_in_turn(runs: "list[Run]", newest: str) -> None:
-    """Collects the tests of a Python before its first run: pytest compiles them then, and keeps what it made.  The
-    newest one is prepared before that, because lint adds to what the tests need.
-    """
+    """Each Python has its environment, and has collected the tests, before its first run."""
     preparing = begun_to_prepare(newest)
     compiled = set()
     for one in runs:
@@ -126,20 +126,21 @@ def start_in_turn(runs: "list[Run]", newest: str) -> None:
         if python not in compiled:
             if python == newest:
                 preparing.wait()
-            collect(python)
+            else:
+                collect(python)
             compiled.add(python)
         one.start()
 
 
 def collect(python: str) -> None:
-    """Says nothing: what cannot be collected fails in the runs."""
+    """Pytest compiles the tests, and keeps what it made.  Says nothing: what cannot be collected fails in the runs."""
     words = [python, "tests", "--collect-only", "-qq"]
     subprocess.call(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=dict(os.environ, **COMPILED))
 
 
 def begun_to_prepare(python: str) -> "subprocess.Popen[bytes]":
-    """Returns when `.venv` has a Python: another one sees then that it has to make a folder of its own, and does so
-    meanwhile.
+    """The newest one gets what lint needs, too.  Returns when `.venv` has a Python: another one sees then that it has
+    to make a folder of its own, and does so meanwhile.
     """
     say("\n$ {} tests/ci.py {}".format(python, PREPARE))
     process = subprocess.Popen([python, "tests/ci.py", PREPARE], stdin=subprocess.DEVNULL)

@@ -57,17 +57,23 @@ running.unlink()
 
 def test_few_runs_share_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci, "AT_ONCE", 2)
-    monkeypatch.setattr(ci, "begun_to_prepare", lambda python: subprocess.Popen([python, "-c", ""]))
+    monkeypatch.setattr(ci, "begun_to_prepare", lambda _: subprocess.Popen([sys.executable, "-c", ""]))
     collected: list[str] = []
     monkeypatch.setattr(ci, "collect", collected.append)
     folders = [tmp_path / str(number) for number in range(5)]
-    runs = [ci.Run(f.name, [sys.executable, "-c", SHARES, str(tmp_path), f.name], f) for f in folders]
+    newest = tmp_path / "newest"
+    newest.symlink_to(sys.executable)
+    pythons = [sys.executable, str(newest), sys.executable, str(newest), str(newest)]
+    runs = [
+        ci.Run(f.name, [python, "-c", SHARES, str(tmp_path), f.name], f)
+        for f, python in zip(folders, pythons, strict=True)
+    ]
 
-    ci.start_in_turn(runs, sys.executable)
+    ci.start_in_turn(runs, str(newest))
 
     assert all(one.told() for one in runs)
     assert max(int((folder / "output").read_text()) for folder in folders) == 2
-    assert collected == [sys.executable], "once, before the first run"
+    assert collected == [sys.executable], "once, before its first run; the newest one when it is prepared"
 
 
 def first_number(file: Path) -> int:
