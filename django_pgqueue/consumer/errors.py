@@ -40,6 +40,10 @@ REFUSED_ERRORS = (
 )
 """The values are at fault, so the next try ends the same way."""
 
+GIVES_IDS = ("GetNewTransactionId", "GetNewMultiXactId")
+"""The functions of PostgreSQL that refuse to go on shortly before a wraparound of their ids, until somebody has
+vacuumed.  The SQLSTATE is that of a value that is too large, and the words are those of the server's language."""
+
 CLASSES_OF_TRIGGERS = ("09", "20", "21", "27", "2F", "38", "39", "44")
 """The first characters of the SQLSTATEs of a trigger that is wrong: it has no ``return``, say."""
 CLASSES_OF_THE_SERVER = ("08", "25", "28", "40", "42", "53", "55", "57", "58", "XX")
@@ -70,8 +74,15 @@ def is_of_the_connection(connection: psycopg.Connection[object], error: Exceptio
 
 def is_refused(error: Exception) -> bool:
     """Whether the values are at fault."""
+    if is_wraparound(error):
+        return False
     sqlstate = getattr(error, "sqlstate", None) or ""
     return isinstance(error, REFUSED_ERRORS) or sqlstate[:2] in CLASSES_OF_TRIGGERS or _has_a_code_of_its_own(error)
+
+
+def is_wraparound(error: Exception) -> bool:
+    """Whether the server has no ids for transactions that write."""
+    return isinstance(error, errors.ProgramLimitExceeded) and error.diag.source_function in GIVES_IDS
 
 
 def _has_a_code_of_its_own(error: Exception) -> bool:

@@ -11,7 +11,7 @@ import psycopg
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import version_of
 from django_pgqueue.backend.schedules import channel_and_key, check_public, declarations, headers, max_lost
-from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line, is_wraparound
 from django_pgqueue.exceptions import InvalidSchedule, PgQueueError
 from django_pgqueue.logs import in_a_line
 from django_pgqueue.tasks import schedule as recurrence
@@ -129,6 +129,8 @@ class Scheduler:
         except BUSY_ERRORS:  # another session edits it: there is another look in a minute
             return True
         except (PgQueueError, *UNUSABLE) as error:
+            if is_wraparound(error):
+                raise
             logger.error("schedule name=%s cannot be declared: %s", declared.name, error)  # noqa: TRY400
             return True
 
@@ -170,6 +172,8 @@ class Scheduler:
             self._busy[row.name] = time.monotonic() + BUSY_SECONDS
             return []
         except (InvalidSchedule, *UNUSABLE) as error:
+            if is_wraparound(error):
+                raise
             # The reason says it all; a traceback through cronsim would not help.
             logger.error("schedule name=%s cannot be used and is paused: %s", in_a_line(row.name), error)  # noqa: TRY400
             functions.schedule_pause(connection, row.name)
