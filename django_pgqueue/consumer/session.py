@@ -109,6 +109,13 @@ class Session:
         return self.connection.closed
 
     @property
+    def is_left_alone(self) -> bool:
+        """Whether it is closed, or a statement has just failed for a reason that the next one would meet as well, such
+        as a full disk.
+        """
+        return self.is_closed or time.monotonic() < self.reconnect_at
+
+    @property
     def flushes(self) -> bool:
         """Whether a claim waits for the disk."""
         return time.monotonic() < self.flush_until
@@ -176,8 +183,8 @@ class Session:
         logger.warning(line, self.consumer, seconds, first_line(error))
         if is_of_no_use(self.connection, error):
             self.connection.close()
-        self._opened_at = float("inf") if self.is_closed else time.monotonic()
         self.reconnect_at = time.monotonic() + seconds
+        self._opened_at = float("inf") if self.is_closed else self.reconnect_at
         is_missed = now - self._broken_at >= MISSED_AFTER_MS / 1000
         self.reconnect_seconds = min(MAX_RECONNECT_SECONDS if is_missed else SOON_RECONNECT_SECONDS, 2 * seconds)
         return seconds

@@ -156,7 +156,7 @@ class Pump:
             self.deliver(last)
 
     def _turn(self) -> None:
-        if not self.session.is_closed:
+        if not self.session.is_left_alone:
             self._heartbeat_if_due()
             self._be_seen_if_due()
             self._look_for_the_dead_if_due()
@@ -165,7 +165,7 @@ class Pump:
     def _due_at(self) -> float:
         if self.stopping:
             return 0.0
-        if self.session.is_closed:
+        if self.session.is_left_alone:
             return self.session.reconnect_at
         due = [self.next_seen, self.gone.next_look]
         if self._room() > 0:

@@ -177,7 +177,7 @@ class WorkerProcess:
         self._claim_if_woken()
         self._look_after_slots()
         self._collect()
-        if not self.session.is_closed:
+        if not self.session.is_left_alone:
             # First, because ends free channels and dependants.
             self.recorder.write_if_due(now=time.monotonic(), busy=self.unfinished() > 0)
             self._look_after_held()
@@ -190,7 +190,7 @@ class WorkerProcess:
         if self._is_finished():
             return 0.0
         stop_by = float("inf") if self.phase.stop_by is None else self.phase.stop_by
-        if self.session.is_closed:  # everything else waits for the session
+        if self.session.is_left_alone:  # everything else waits for the session
             return min(self.slots.limits.next_timeout(), self.session.reconnect_at, stop_by)
         busy = self.unfinished() - len(self.slots.done) > 0
         due = [stop_by, self.slots.limits.next_timeout(), self.beside.due_at(), self.held.attention_is_due_at()]
@@ -238,7 +238,7 @@ class WorkerProcess:
 
     def _claim_if_woken(self) -> None:
         """Claims before anything else in the turn: a message waits for this worker, which holds no other."""
-        if self.polling.hurries and not self.held and not self.session.is_closed:
+        if self.polling.hurries and not self.held and not self.session.is_left_alone:
             self._claim_if_due()
 
     def _claim_if_due(self) -> None:

@@ -131,6 +131,28 @@ def test_jobs_that_end_while_the_database_is_away_are_recorded_later(start: Star
     assert worker.stop() == 0
 
 
+def test_a_disk_of_the_server_that_is_full_is_tried_less_and_less_often(
+    start: Start, diary: Diary, session: Session
+) -> None:
+    """The session stays open, and the worker filled its own disk with thousands of lines a second."""
+    result = hold.enqueue("x")
+    worker = start("--lock-seconds", "600")
+    started(diary, "x")
+    session.rows("""
+        create function be_full() returns trigger language plpgsql
+        as $$ begin raise exception 'No space left on device' using errcode = 'disk_full'; end $$
+    """)
+    session.rows("create trigger be_full before insert on pgqueue_attempt for each row execute function be_full()")
+    try:
+        diary.allow("x-1")
+        worker.says("retry_in_seconds=2.0: No space left on device")
+        assert worker.output.count("No space left on device") < 20
+    finally:
+        session.rows("drop function be_full cascade")
+    assert statuses(ended(result)) == ["succeeded"]
+    assert worker.stop() == 0
+
+
 def test_jobs_go_on_when_their_own_connections_were_closed_in_between(
     consume: Consume, session: Session, effects: Effects
 ) -> None:
