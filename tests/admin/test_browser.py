@@ -345,6 +345,16 @@ def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page)
         assert is_ordered, text
         page.open(f"{MESSAGES}{pk}/change/")
         assert page.driver.execute_script(script, ".readonly time")[2]
+        roll_up(timezone.now(), succeeded=1, wait_ms=5_000)
+        page.open(INSIGHTS)
+        assert page.driver.execute_script(script, ".pgqueue-numbers div:last-child dd")[2]
+        assert page.driver.execute_script(script, "figcaption")[2]
+        [label, grid] = page.driver.execute_script("""
+            const chart = document.querySelector(".pgqueue-chart svg");
+            const [label, grid] = [chart.querySelector("text"), chart.querySelector(".pgqueue-grid")];
+            return [label.getBoundingClientRect().right, grid.getBoundingClientRect().left];
+        """)
+        assert label < grid
         page.open(ATTEMPTS)
         links = "[...document.querySelectorAll('#changelist-filter a')]"
         page.driver.execute_script(f"{links}.find(one => one.innerText === '1 s to 10 s').id = 'seconds'")
