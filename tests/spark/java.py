@@ -5,6 +5,7 @@ A start of Spark takes 4 seconds of the processor with it, and 13 with Java's de
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -28,13 +29,16 @@ def home(folder: Path) -> Path:
     """Makes a JAVA_HOME in the folder, and the archive of classes if this environment has none yet."""
     java = session.java_home() / "bin" / "java"
     archive = Path(sys.prefix, "spark-classes.jsa")
-    if not archive.exists():
-        dumped = archive.with_suffix(f".{os.getpid()}")
-        first = _home(folder / "first", java, f"{WRITE}{dumped}")
-        environment = {**os.environ, "JAVA_HOME": str(first)}
-        subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True)
-        if dumped.exists():  # not every Java can
-            dumped.replace(archive)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run of the tests may be at it
+        if not archive.exists():
+            dumped = archive.with_suffix(".new")
+            dumped.unlink(missing_ok=True)
+            first = _home(folder / "first", java, f"{WRITE}{dumped}")
+            environment = {**os.environ, "JAVA_HOME": str(first)}
+            subprocess.run([sys.executable, "-c", PROGRAM], env=environment, check=True, capture_output=True)
+            if dumped.exists():  # not every Java can
+                dumped.replace(archive)
     return _home(folder / "java", java, f"{READ}{archive}" if archive.exists() else "")
 
 
