@@ -310,7 +310,11 @@ def _listed(names: set[str]) -> str:
 
 
 ROUTER_FIRST = 'Put "django_pgqueue.routers.PgQueueRouter" first in DATABASE_ROUTERS.'
-TO_SHARED_APPS = 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
+TENANTS = ("TENANT_APPS", "TENANT_TYPES")
+TO_SHARED_APPS = (
+    'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS. In TENANT_TYPES it stands in the APPS of the '
+    "public schema alone."
+)
 
 
 @checks.register(checks.Tags.compatibility)
@@ -322,7 +326,7 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
             f"The queue is in the database {database!r}, but DATABASE_ROUTERS allow no migration of {conf.APP_LABEL!r} "
             "in it.",
             # With PgQueueRouter in front of the router of django-tenants, each tenant had a queue.
-            hint=TO_SHARED_APPS if hasattr(settings, "TENANT_APPS") else ROUTER_FIRST,
+            hint=TO_SHARED_APPS if any(hasattr(settings, name) for name in TENANTS) else ROUTER_FIRST,
             id="pgqueue.E007",
         )
         for database in sorted(wanted)
@@ -340,7 +344,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     if wanted and _tenants_have_it():
         found.append(
             checks.Warning(
-                'TENANT_APPS has "django_pgqueue": each tenant has a queue of its own, which no worker serves.',
+                'TENANT_APPS or TENANT_TYPES has "django_pgqueue" for tenants: each has a queue of its own, which no '
+                "worker serves.",
                 hint=f"{TO_SHARED_APPS} First take its migrations back in the tenants: enqueues go on into their "
                 "tables.",
                 id="pgqueue.W009",
@@ -351,13 +356,21 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 def _is_in_a_tenant(database: str) -> bool:
     """Whether django-tenants has put this connection into the schema of a tenant, whose migrations it checks there."""
-    public = getattr(settings, "PUBLIC_SCHEMA_NAME", "public")
+    public = _public_schema()
     return getattr(connections[database], "schema_name", public) != public
 
 
 def _tenants_have_it() -> bool:
     """Whether django-tenants makes the tables of the queue in the schema of each tenant."""
-    return any(name.partition(".")[0] == "django_pgqueue" for name in getattr(settings, "TENANT_APPS", None) or ())
+    names = [*(getattr(settings, "TENANT_APPS", None) or ())]
+    for kind, values in (getattr(settings, "TENANT_TYPES", None) or {}).items():
+        if kind != _public_schema():
+            names += values["APPS"]
+    return any(name.partition(".")[0] == "django_pgqueue" for name in names)
+
+
+def _public_schema() -> str:
+    return str(getattr(settings, "PUBLIC_SCHEMA_NAME", "public"))
 
 
 @checks.register(checks.Tags.compatibility)

@@ -174,7 +174,11 @@ def test_a_queue_that_the_router_does_not_migrate_is_an_error(settings: Settings
     assert "PgQueueRouter" in (found[0].hint or "")
     for settings.TENANT_APPS in ([], None):
         [tenants] = check_routing(None)
-        assert tenants.hint == 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.'
+        assert 'Put "django_pgqueue" into SHARED_APPS, and not into TENANT_APPS.' in (tenants.hint or "")
+    del settings.TENANT_APPS
+    settings.TENANT_TYPES = {"public": {"APPS": []}, "shop": {"APPS": ["shop"]}}
+    [types] = check_routing(None)
+    assert types.hint == tenants.hint
 
 
 def test_migrations_of_a_tenant_are_none_of_the_queue(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,6 +202,10 @@ def test_a_queue_of_each_tenant_is_a_warning(settings: Settings, name: str) -> N
     assert "which no worker serves" in found.msg
     settings.TENANT_APPS = ["shop"]
     assert check_routing(None) == []
+    settings.TENANT_TYPES = {"public": {"APPS": [name]}, "shop": {"APPS": ["shop"]}}
+    assert check_routing(None) == []
+    settings.TENANT_TYPES["shop"]["APPS"] += [name]
+    assert ids(check_routing(None)) == ["pgqueue.W009"]
 
 
 class OnlyDefault:
