@@ -45,7 +45,7 @@ def everything() -> "dict[str, bool]":
 
 def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[str, tuple[int, int], list[str]]]":
     """A title, a Python and what it runs.  What is the same on both is done on one, and so are the slow tests.  All are
-    divided by the names of the files, and those that take longest come first: at the end none of them is there alone.
+    divided by the names of the files, and the last ones end at about the same time.
     """
     lint = "lint", newest, ["tests/ci.py", LINT]
     if oldest == newest:
@@ -69,9 +69,10 @@ def shares(oldest: "tuple[int, int]", newest: "tuple[int, int]") -> "list[tuple[
         sql[0],  # first, because its Python is ready while the other one is still prepared
         *waiting,
         *sql[1:],
-        *spark,
-        *both,
+        *both[:2],
         lint,
+        *both[2:],
+        *spark,  # two of them keep all processors busy, as two of the others do not
         # Where lint has brought what builds the site.
         ("the site on Python {}.{}".format(*newest), newest, ["tests", *SITE]),
     ]
