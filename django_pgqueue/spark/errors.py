@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,33 +82,52 @@ NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
 HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "_internal": OF_FILES}
 """Begins of messages by the package of an error.  Those of deltalake are in _internal."""
+GONE = (
+    "Spark's Java process has ended: by a signal, or without memory, which it has said above. Run the command again, "
+    "with more memory if it needs it: --conf spark.driver.memory=4g."
+)
 
 
 def reason(error: Exception) -> str | None:
     """Returns the message for people about an error of a task, of Spark, of PostgreSQL or of the lake's place, without
     the traces of Java and Python that Spark adds.  None: it is another error.
     """
-    if found := OURS.findall(str(error)):
+    try:
+        return GONE if has_lost_java(error) else _words(error, str(error))
+    except Exception as lost:
+        if has_lost_java(lost):  # it was asked for the text
+            return GONE
+        raise
+
+
+def _words(error: Exception, text: str) -> str | None:
+    if found := OURS.findall(text):
         return str(found[-1])
-    if NOT_STARTED in str(error):
+    if NOT_STARTED in text:
         return (
             "Spark waited ten seconds for a Python process in vain: the machine is too busy, or the program in "
             "PYSPARK_PYTHON does not start. Run the command again when the machine has less to do."
         )
-    if program := NO_PROGRAM.search(str(error)):
+    if program := NO_PROGRAM.search(text):
         return (
             f"Spark cannot start the program {program[1]!r}. Set PYSPARK_PYTHON to a Python that has this package, on "
             "the driver and on each executor, or unset it."
         )
-    if raised := RAISED.findall(str(error)):
+    if raised := RAISED.findall(text):
         return f"A task failed: {plain(raised[-1])}"
     if (happened := _happened(error)) != OF_SPARK:
         return happened and f"{happened}: {plain(error)}"
     # The cause may stand below errors that only say that there was one.
-    lines = CONDITION.findall(str(error)) or CAUSE.findall(str(error))[-1:] or str(error).splitlines()
+    lines = CONDITION.findall(text) or CAUSE.findall(text)[-1:] or text.splitlines()
     lines = [line.strip(" :.") for line in lines if line.strip() and not line.startswith("An error occurred while")]
     words = lines[0] if lines else ""
     return f"{OF_SPARK}: {words or type(error).__name__}. Its logs, with spark.log.level=INFO, say more."
+
+
+def has_lost_java(error: Exception) -> bool:
+    frames = walk_tb(error.__traceback__)
+    is_of_py4j = any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in frames)
+    return type(error).__name__ == "Py4JNetworkError" or (is_of_py4j and isinstance(error, ConnectionError))
 
 
 def _happened(error: Exception) -> str | None:

@@ -12,6 +12,7 @@ import py4j
 import pyspark
 import pytest
 from psycopg.conninfo import make_conninfo
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from django_pgqueue.spark import session as sessions_of_spark
@@ -248,6 +249,18 @@ def test_an_error_of_spark_is_told_without_its_traces(text: str, words: str) -> 
     assert said is not None
     assert said.startswith(words)
     assert "\tat" not in said
+
+
+def test_an_error_of_a_java_that_has_ended_says_so() -> None:
+    class OfJava(Exception):
+        def __str__(self) -> str:
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    with pytest.raises(ConnectionRefusedError) as refused:
+        exec("raise ConnectionRefusedError", {"__name__": "py4j.clientserver"})  # noqa: S102
+    for error in (Py4JNetworkError("Error while sending"), OfJava(), refused.value):
+        assert str(reason(error)).startswith("Spark's Java process has ended: ")
+    assert reason(ConnectionRefusedError("of a function of the project")) is None
 
 
 def test_a_python_process_that_does_not_start_in_time_is_tried_again() -> None:

@@ -109,7 +109,7 @@ def period(
         message = "The lake has no attempts to report on. Export some first."
         raise LakeError(message)
     reported = reported_until(lake)
-    until = days[-1] if until is None else min(until, max(today, days[-1]))
+    until = min(until or days[-1], today)  # a day to come, that a wrong clock has made, would be the end for good
     if since is None:
         since = days[0] if reported is None else min(reported, until) - dt.timedelta(days=DAYS_AGAIN)
     if since > until:

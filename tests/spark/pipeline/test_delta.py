@@ -155,6 +155,19 @@ def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
             step()
 
 
+def test_an_attempt_of_a_wrong_clock_does_not_end_the_reports(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    ended(session)
+    session.rows("update pgqueue_attempt set finished_at = finished_at + interval '50 years'")
+    ended(session)
+    export(spark, lake, options=options)
+    first = report(spark, lake, options=options)
+    assert first.since == first.until == session.one("select (pgqueue_clock() at time zone 'UTC')::date")
+    assert reported_until(Lake.open(spark, lake)) == first.until
+
+
 def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(
     spark: SparkSession, lake: Path, add: Add, connect: Connect
 ) -> None:
