@@ -47,9 +47,14 @@ def keep(path: str, batch: uuid.UUID, lines: Sequence[str]) -> None:
     target = f"{folder}/{batch}.json"
     temporary = f"{folder}/.{batch}.tmp"
     files.create_dir(folder, recursive=True)
-    with files.open_output_stream(temporary) as stream:
-        stream.write("".join(f"{line}\n" for line in lines).encode())
-    files.move(temporary, target)
+    try:
+        with files.open_output_stream(temporary) as stream:
+            stream.write("".join(f"{line}\n" for line in lines).encode())
+        files.move(temporary, target)
+    except BaseException:
+        with suppress(OSError):
+            files.delete_file(temporary)  # it may be what fills the disk
+        raise
 
 
 def forget(path: str, batch: uuid.UUID) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from django_pgqueue.spark import staging
+from django_pgqueue.spark import dead_letters, staging
 from django_pgqueue.spark.errors import DatabaseUnavailable, InvalidColumns, InvalidOption
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.source import PgQueueDataSource
@@ -165,6 +166,12 @@ BAD_ROWS: list[tuple[dict[str, Any], str]] = [
     ({"task": None}, "the row has neither task nor content"),
 ]
 NAMES = re.findall(r"(\w+) \w+", COLUMNS)
+
+
+def test_a_file_of_dead_letters_that_cannot_be_written_leaves_no_part_of_it(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        dead_letters.keep(str(tmp_path), uuid.uuid4(), ["\ud800"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_invalid_rows_are_written_to_the_dead_letters_with_place_and_reason(
