@@ -23,6 +23,7 @@ TAKEN = """
 """
 # Uses the block range index, whatever the statistics say: a sequential scan would read the whole history.
 BY_INDEX = "set local enable_seqscan = off"
+WRITTEN = "select pg_logical_emit_message(true, 'pgqueue', '') where not pg_is_in_recovery()"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
     "The history has rows of transactions that this server has not reached (it is at {end}): the history was restored "
@@ -62,5 +63,19 @@ class Snapshot:
 
 
 def horizon(connection: psycopg.Connection) -> int:
-    """Returns the oldest transaction that still runs, in any database of the server: no row can appear before it."""
-    return Snapshot.taken(connection).horizon
+    """Returns the oldest transaction that still runs, in any database of the server: no row can appear before it, not
+    even after a crash of the server.
+    """
+    found = Snapshot.taken(connection).horizon
+    make_durable(connection)
+    return found
+
+
+def make_durable(connection: psycopg.Connection) -> None:
+    """Waits until the disk has all transactions that have ended, those with ``synchronous_commit`` off too.  A server
+    that crashes without them uses their ids again: what follows the history is past them, and would never read the
+    rows.  A replica has only what is on its primary's disk.
+    """
+    with connection.transaction():
+        connection.execute("set local synchronous_commit = on")
+        connection.execute(WRITTEN)

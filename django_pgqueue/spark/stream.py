@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from django_pgqueue.spark import database, slices
 from django_pgqueue.spark.errors import HistoryReplaced, InvalidOption
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.snapshot import horizon
+from django_pgqueue.spark.snapshot import Snapshot, horizon, make_durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with self._connection() as connection:
-            self.target = horizon(connection)
+            self.target = Snapshot.taken(connection).horizon
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -63,7 +63,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         itself when there is nothing to read.
         """
         with self._connection() as connection:
-            end = horizon(connection)
+            end = Snapshot.taken(connection).horizon
             if first > end:
                 message = (
                     f"The stream has followed the history up to transaction {first}, and this server is at {end}: it "
@@ -74,6 +74,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = max(first, min(end, self.target))
             if not slices.count(connection, first, end, limit=0):
                 return first  # transactions that wrote no attempt need no micro-batch
+            make_durable(connection)
             return end if rows is None else self._bounded(connection, first, end, rows)
 
     def partitions(self, start: Offset, end: Offset) -> list[Slice]:

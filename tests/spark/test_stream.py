@@ -17,6 +17,9 @@ from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.stream import PgQueueStreamReader
 from tests.spark.conftest import arguments, finish
 from tests.spark.programs import SEND
+from tests.support.databases import install
+from tests.support.fixtures.servers import server
+from tests.support.sessions import Session
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.support.fixtures.sessions import Connect
-    from tests.support.sessions import Session
+    from tests.support.server import Server
+
+__all__ = ["server"]
 
 
 class Follower:
@@ -65,6 +70,29 @@ def test_each_row_is_read_once_and_late_commits_are_included(
     late.commit()
     assert follower.next() == sorted(of_late + after)
     assert follower.next() == []
+
+
+def test_a_server_that_crashes_has_the_transactions_that_the_stream_has_passed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would use their ids again, behind the stream, for attempts that nothing reads."""
+    with server.connect() as admin:
+        admin.execute("alter system set wal_writer_delay = '10s'")
+        admin.execute("select pg_reload_conf()")
+        install(Session(admin))
+        monkeypatch.setenv(
+            "DATABASE_URL", f"postgresql://pgqueue:{server.password}@127.0.0.1:{server.primary.port}/storm"
+        )
+        follower = Follower()
+        admin.execute("set synchronous_commit = off")
+        first = finish(Session(admin))
+        assert follower.next() == first
+        server.crash()
+    server.heal()
+    with server.when_there() as admin:
+        second = finish(Session(admin))
+    assert follower.next() == second
+    assert second > first
 
 
 def test_a_micro_batch_can_be_read_again(queue: Session, connect: Connect, follower: Follower) -> None:
