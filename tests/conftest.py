@@ -74,8 +74,8 @@ def fixed_clock(db: None) -> BaseDatabaseWrapper:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is the same on every Python and Django, which continuous integration does on one of the two, and what
-    starts worker processes.
+    """Marks what is the same on every Python and Django, which continuous integration does on one of the two, what
+    starts worker processes, and what needs the database, which is made only where a marked test is selected.
     """
     for item in items:
         folder = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
@@ -83,5 +83,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_once = folder in ONCE or item.path.name in SWEEPS or is_marked
         if is_once and item.path.name not in ON_EVERY_PYTHON:
             item.add_marker(pytest.mark.once)
-        if "start" in getattr(item, "fixturenames", ()):  # the processes of workers
+        fixtures = getattr(item, "fixturenames", ())
+        if "start" in fixtures:  # the processes of workers
             item.add_marker(pytest.mark.slow)
+        if "test_database" in fixtures and "db" not in fixtures and item.get_closest_marker("django_db") is None:
+            item.add_marker(pytest.mark.django_db)
