@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORM = """{% block content %}
 <form method="post" id="{{ opts.model_name }}_form">{% csrf_token %}{% block form_top %}{% endblock %}</form>
 {% endblock %}"""
+SITE = """<title>{{ title }}</title>{% block content %}{% endblock %}"""
 LIST = """{% block content %}
 <form>{% block result_list %}{% endblock %}</form>
 {% endblock %}"""
@@ -26,6 +27,7 @@ LIST = """{% block content %}
 def theme(tmp_path: Path, settings: Any) -> None:
     """The blocks that the pages of django-unfold, django-grappelli, django-jazzmin and Django have in common."""
     (tmp_path / "admin").mkdir()
+    (tmp_path / "admin" / "base_site.html").write_text(SITE)
     (tmp_path / "admin" / "change_form.html").write_text(FORM)
     (tmp_path / "admin" / "change_list.html").write_text(LIST)
     settings.TEMPLATES = [{**settings.TEMPLATES[0], "DIRS": [tmp_path]}]
@@ -58,3 +60,20 @@ def test_every_theme_shows_buttons_columns_downloads_and_the_test_of_a_routing_k
     asked = [field.attributes for field in page.root.all("input") if field.attributes.get("form") == "pgqueue-route"]
     assert [field.get("value") for field in asked] == ["a.b", "Show"]
     assert "No binding matches" in page.root.text
+
+
+@pytest.mark.parametrize("themed", [True, False])
+def test_a_page_of_the_queue_shows_its_title_once(
+    root: Visitor, request: pytest.FixtureRequest, *, themed: bool
+) -> None:
+    if themed:
+        request.getfixturevalue("theme")
+    page = root.press(root.open(f"{MESSAGES}{send()}/change/"), "Cancel…")
+    assert page.root.one("h1").text == "Cancel 1 message?"
+    titles = {
+        f"{MESSAGES}edit/": "Everything that matches",
+        f"{MESSAGES}approvals/": "Approvals",
+        f"{ATTEMPTS}errors/": "Errors",
+        "/admin/django_pgqueue/overview/": "Overview",
+    }
+    assert {address: root.open(address).root.one("h1").text for address in titles} == titles
