@@ -335,8 +335,8 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     if wanted and not lookup.holds_a_queue(DEFAULT_DB_ALIAS) and router.allow_migrate(DEFAULT_DB_ALIAS, conf.APP_LABEL):
         found.append(
             checks.Warning(
-                f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but migrations would also "
-                f"create unused tables of it in {DEFAULT_DB_ALIAS!r}.",
+                f"The queue is in the database {', '.join(map(repr, sorted(wanted)))}, but DATABASE_ROUTERS allow "
+                f"migrations of {conf.APP_LABEL!r} in {DEFAULT_DB_ALIAS!r}, too.",
                 hint=ROUTER_FIRST,
                 id="pgqueue.W002",
             )

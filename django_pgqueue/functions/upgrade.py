@@ -240,7 +240,28 @@ def drop_unfinished(name: str) -> str:
     return DROP_UNFINISHED.format(name=name)
 
 
-class Install(migrations.Migration):
+class OfPostgreSQL(migrations.Migration):
+    """Migration that makes nothing in a database of another kind, as those of django.contrib.postgres.
+
+    Without a router Django runs it in all databases of a project, and pytest-django does so before the first test.
+    """
+
+    def apply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
+        if _has_no_queue(schema_editor):
+            return self.mutate_state(project_state, preserve=False)
+        return super().apply(project_state, schema_editor, collect_sql)
+
+    def unapply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
+        if _has_no_queue(schema_editor):
+            return project_state
+        return super().unapply(project_state, schema_editor, collect_sql)
+
+
+def _has_no_queue(schema_editor: Any) -> bool:
+    return schema_editor.connection.vendor != "postgresql" and not schema_editor.collect_sql
+
+
+class Install(OfPostgreSQL):
     """Migration that makes the queue of a release, unless there is one: then it only takes note of it."""
 
     def apply(self, project_state: Any, schema_editor: Any, collect_sql: bool = False) -> Any:
@@ -251,7 +272,7 @@ class Install(migrations.Migration):
         return super().apply(project_state, schema_editor, collect_sql)
 
 
-class Upgrade(migrations.Migration):
+class Upgrade(OfPostgreSQL):
     """Migration that leads from the release ``since`` to the next one, unless the queue has been upgraded already.
 
     All its statements go to the server at once, after it has locked the tables.  Python between them would make the

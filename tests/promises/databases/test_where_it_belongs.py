@@ -19,6 +19,8 @@ from django_pgqueue.functions import sql_files
 from tests.promises.databases.conftest import BACKEND
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_django.fixtures import Settings
 
 pytestmark = pytest.mark.django_db(databases=["default", "jobs", "empty"], transaction=True)
@@ -44,6 +46,24 @@ def test_migrations_create_nothing_in_a_database_without_a_queue(empty: str) -> 
     migrate(empty)
     assert tables(empty) == []
     migrate(empty, "zero")
+
+
+@pytest.fixture(scope="module")
+def lite() -> Iterator[str]:
+    """The alias of an empty database of another kind."""
+    sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
+    connections.settings["lite"] = {**connections.settings["default"], **sqlite}
+    yield "lite"
+    connections["lite"].close()
+    del connections["lite"], connections.settings["lite"]
+
+
+@pytest.mark.django_db(databases=["default", "lite"], transaction=True)
+def test_migrations_without_the_router_pass_a_database_of_another_kind(lite: str, settings: Settings) -> None:
+    settings.DATABASE_ROUTERS = []
+    migrate(lite)
+    assert tables(lite) == []
+    migrate(lite, "zero")
 
 
 @pytest.mark.parametrize("test", [{}, {"MIRROR": "empty"}], ids=["the same name", "a mirror"])
@@ -221,9 +241,9 @@ def test_tables_that_no_model_would_use_are_a_warning(settings: Settings) -> Non
     settings.DATABASE_ROUTERS = []
     [found] = check_routing(None)
     assert found.id == "pgqueue.W002"
-    assert (
-        "The queue is in the database 'jobs', but migrations would also create unused tables of it in 'default'"
-        in found.msg
+    assert found.msg == (
+        "The queue is in the database 'jobs', but DATABASE_ROUTERS allow migrations of 'django_pgqueue' in 'default', "
+        "too."
     )
     settings.TASKS = in_database("default")
     assert check_routing(None) == []
