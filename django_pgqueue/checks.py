@@ -443,7 +443,7 @@ def check_version(databases: Sequence[str] | None = None, **kwargs: Any) -> list
     for database in sorted(_databases() & set(databases or ())) if not _is_migrating() else ():
         if connections[database].vendor == "postgresql":
             there = functions.installed_queue(connections[database])
-            if there is not None and there.is_outdated:
+            if there is not None and there.is_outdated and functions.apart(connections[database]) is None:
                 found.append(
                     checks.Warning(
                         f"The database {database!r} has the queue of {there.version}, and this code needs that of "
@@ -517,8 +517,8 @@ def check_pins(databases: Sequence[str] | None = None, **kwargs: Any) -> list[ch
                 found.append(
                     checks.Error(
                         f"In the database {database!r}: {strayed}",
-                        hint="The schema was renamed. Repair the search_path of the functions as the owner of the "
-                        "queue: psql -f sql/repin.sql",
+                        hint="The schema was renamed, or the tables were moved. Repair the functions as the owner of "
+                        "the queue: psql -f sql/repin.sql",
                         id="pgqueue.E010",
                     )
                 )

@@ -43,7 +43,15 @@ begin
         raise exception 'the schema % lacks pgqueue_message, and has % other parts of a queue: %',
             current_schema(), cardinality(v_there),
             array_to_string(v_there[:3], ', ') || case when cardinality(v_there) > 3 then ', ...' else '' end
-            using hint = 'Restore what is missing, or remove everything: psql -f sql/uninstall.sql';
+            using hint = coalesce((
+                select format('Its tables are in the schema %s: psql -f sql/repin.sql, with that schema first in the '
+                              'search_path, moves the functions there.', min(t.relnamespace::regnamespace::text))
+                from pg_class t
+                where t.relname = 'pgqueue_message' and t.relkind = 'r' and not exists (
+                    select from pg_proc p
+                    where p.pronamespace = t.relnamespace and p.proname = 'pgqueue_message_create')
+                having count(*) > 0
+            ), 'Restore what is missing. Only if you need no message of it: psql -f sql/uninstall.sql');
     end if;
 end
 $$;

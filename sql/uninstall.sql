@@ -1,6 +1,8 @@
--- Removes the queue, with everything in it.  All or nothing.
+-- Removes the queue in the first schema of the search_path, with everything in it.  All or nothing.
 begin;
 set local client_min_messages = warning;  -- not a notice for each that is not there
+-- What that schema does not have would be found in the next one, where another queue may be.
+do $$ begin perform set_config('search_path', coalesce(quote_ident(current_schema()), ''), true); end $$;
 
 -- What only earlier releases have.
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);

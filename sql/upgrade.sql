@@ -87,7 +87,18 @@ select set_config('pgqueue.missing', :'missing', false) as missing \gset
 do $$
 begin
     raise exception 'the queue in the schema % lacks %', current_schema(), current_setting('pgqueue.missing')
-        using hint = 'Restore it from sql/ of its release, or remove everything: psql -f sql/uninstall.sql';
+        using hint = coalesce((
+            select format('Its functions are in the schema %s: psql -f sql/repin.sql moves them to its tables.',
+                          min(p.pronamespace::regnamespace::text))
+            from pg_proc p
+            where p.proname = 'pgqueue_message_create'
+              and not exists (
+                select from pg_proc o
+                where o.pronamespace = to_regnamespace(quote_ident(current_schema())) and o.proname = p.proname)
+              and not exists (
+                select from pg_class t where t.relnamespace = p.pronamespace and t.relname = 'pgqueue_message')
+            having count(*) > 0
+        ), 'Restore it from sql/ of its release. Only if you need no message of it: psql -f sql/uninstall.sql');
 end
 $$;
 \elif :is_newer

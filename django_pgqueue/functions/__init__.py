@@ -103,7 +103,7 @@ from django_pgqueue.functions.message import (
     transactions_writing,
 )
 from django_pgqueue.functions.new_message import After, NewMessage, UniqueKey
-from django_pgqueue.functions.pins import strayed
+from django_pgqueue.functions.pins import apart, strayed
 from django_pgqueue.functions.queue import Backlog, backlog, message_queues, queue_pause, queue_resume
 from django_pgqueue.functions.rollup import rollup_add, rollup_prune
 from django_pgqueue.functions.schedule import (

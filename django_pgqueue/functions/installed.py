@@ -13,7 +13,7 @@ from django.db import DatabaseError, connections
 from psycopg import errors
 
 from django_pgqueue.exceptions import HalfInstalled, OutdatedQueue
-from django_pgqueue.functions import sql_files
+from django_pgqueue.functions import pins, sql_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,9 +112,13 @@ def _installed(connection: Connection, sql: str) -> Installed | None:
 
 
 def require_queue(connection: Connection, database: str) -> None:
-    """Raises OutdatedQueue if the queue of ``database`` is older than this code."""
+    """Raises OutdatedQueue if the queue of ``database`` is older than this code or lacks all functions."""
     found = installed_queue(connection)
     if found is not None and found.is_outdated:
+        moved = pins.apart(connection)  # no version is found then, and an upgrade does nothing
+        if moved is not None:
+            message = f"{moved} Run psql -f sql/repin.sql as the owner of the queue."
+            raise OutdatedQueue(message)
         raise OutdatedQueue(outdated(found, database))
 
 

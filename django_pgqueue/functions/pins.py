@@ -35,9 +35,29 @@ group by 1, 2, 3
 order by 1, 2, 3
 """
 
+APART = """
+select m.relnamespace::regnamespace::text, min(p.pronamespace::regnamespace::text)
+from pg_class m
+join pg_proc p on p.proname = 'pgqueue_message_create'
+where m.oid = to_regclass('pgqueue_message')
+  and not exists (select from pg_proc o where o.pronamespace = m.relnamespace and o.proname = p.proname)
+  and not exists (select from pg_class t where t.relnamespace = p.pronamespace and t.relname = 'pgqueue_message')
+group by 1
+"""
+
+
+def apart(connection: Connection) -> str | None:
+    """Returns an error text if the tables were moved to another schema than the functions.  None: they were not."""
+    with connection.cursor() as cursor:
+        cursor.execute(APART, ())
+        row = cursor.fetchone()
+    return row and f"The tables of the queue are in the schema {row[0]}, and its functions in {row[1]}."
+
 
 def strayed(connection: Connection) -> str | None:
     """Returns an error text if functions search another schema than their own, as after a rename.  None: none does."""
+    if (moved := apart(connection)) is not None:
+        return moved
     with connection.cursor() as cursor:
         cursor.execute(STRAYED, ())
         rows = cursor.fetchall()

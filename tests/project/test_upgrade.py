@@ -21,9 +21,10 @@ from django.db import DatabaseError
 from psycopg.conninfo import conninfo_to_dict
 
 from django_pgqueue.conf import APP_LABEL
-from django_pgqueue.exceptions import HalfInstalled
+from django_pgqueue.exceptions import HalfInstalled, OutdatedQueue
 from django_pgqueue.functions import sql_files, upgrade
-from django_pgqueue.functions.installed import installed_queue, needed
+from django_pgqueue.functions.installed import installed_queue, needed, require_queue
+from django_pgqueue.functions.pins import strayed
 from django_pgqueue.functions.replace_function import HEAD, ReplaceFunction, drops
 from tests.support import upgrade_sql
 from tests.support.address import process_variables
@@ -857,3 +858,40 @@ def test_the_script_refuses_an_unknown_function_name(project: Project) -> None:
 def test_a_release_that_is_not_listed_is_refused(project: Project) -> None:
     with pytest.raises(ValueError, match=r"sql/released/0\.1\.0\.txt does not exist"):
         ReplaceFunction(FAIL, since="0.1.0")
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["tables first", "functions first"])
+def test_tables_that_were_moved_without_their_functions_are_repaired(conninfo: str, is_first: bool) -> None:
+    path = "shop,public" if is_first else "public,shop"
+    with queue_of(conninfo) as (database, session):
+        session.rows("select pgqueue_message_create('\"kept\"')")
+        whole = described(session)
+        session.rows("create schema shop")
+        tables = "select oid::regclass from pg_class where relname ~ '^pgqueue' and relkind in ('r', 'p')"
+        for table in session.column(tables):
+            session.rows(f"alter table {table} set schema shop")
+        session.rows(f"set search_path = {path}")
+        with pytest.raises(OutdatedQueue, match=r"in the schema shop, and its functions in public\..*sql/repin\.sql"):
+            require_queue(session.connection, "default")
+        for name in ("install", "upgrade") if is_first else ("install",):
+            done = psql(database, "-f", str(sql_files.folder() / f"{name}.sql"), search_path=path)
+            assert done.returncode != 0
+            assert "psql -f sql/repin.sql" in done.stderr
+            assert "uninstall" not in done.stderr
+        run_file(database, "repin", search_path=path)
+        session.rows("set search_path = shop")
+        require_queue(session.connection, "default")
+        assert strayed(session.connection) is None
+        assert described(session, "shop") == whole
+        assert [one.content for one in session.dequeue()] == ["kept"]
+
+
+def test_uninstall_leaves_the_queue_of_the_next_schema(conninfo: str) -> None:
+    with queue_of(conninfo, "0.1.0") as (database, session):
+        whole = described(session)
+        session.rows("create schema shop")
+        run_file(database, "install", search_path="shop,public")
+        for _ in range(2):
+            run_file(database, "uninstall", search_path="shop,public")
+            assert described(session) == whole
+        assert session.one("select count(*) from pg_class where relnamespace = 'shop'::regnamespace") == 0

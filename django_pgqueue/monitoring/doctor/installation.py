@@ -63,8 +63,8 @@ UNKNOWN_FUNCTION = Kind(
 STRAYED_FUNCTIONS = Kind(
     "strayed-functions",
     Severity.ERROR,
-    "The schema was renamed, and its functions search the old name. As the owner of the queue, set their search_path "
-    "to the new name.",
+    "The schema was renamed, and its functions search the old name, or the tables were moved without the functions. As "
+    "the owner of the queue, bring the functions to the tables.",
 )
 MISSING_INDEX = Kind(
     "missing-index",
@@ -126,7 +126,7 @@ def migrations(patient: Subject) -> Iterator[Finding]:
 
 def release(patient: Subject) -> Iterator[Finding]:
     there = functions.installed_queue(connections[patient.using])
-    if there is None:
+    if there is None or functions.apart(connections[patient.using]) is not None:
         return
     found = (
         f"The database {patient.using!r} has the queue of {there.version}; this code has that of {functions.needed()}."

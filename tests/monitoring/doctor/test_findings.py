@@ -24,7 +24,7 @@ from psycopg import pq
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue import functions
-from django_pgqueue.checks import check_pins
+from django_pgqueue.checks import check_pins, check_version
 from django_pgqueue.functions import Wait, sql_files
 from django_pgqueue.models import Ended, Message
 from django_pgqueue.monitoring.doctor import (
@@ -884,6 +884,14 @@ def test_strayed_functions(find: Find, db: None) -> None:
         cursor.execute(sql_files.current("repin"))
     assert find("strayed-functions", installation.pins) == []
     assert check_pins(databases=["default"]) == []
+
+
+def test_tables_that_were_moved_without_their_functions_are_not_an_earlier_release(find: Find, db: None) -> None:
+    sql("create schema shop; alter table pgqueue_message set schema shop; set local search_path = public, shop")
+    found = find.only("strayed-functions", installation.pins)
+    assert found.found == "The tables of the queue are in the schema shop, and its functions in public."
+    assert find("outdated-queue", installation.release) == []
+    assert check_version(databases=["default"]) == []
 
 
 def test_unapplied_migration(find: Find, db: None) -> None:
