@@ -50,6 +50,7 @@ class Message(models.Model):
 
     class Meta:
         db_table = "pgqueue_message"
+        required_db_vendor = "postgresql"
         permissions = (
             ("run_message", "Can run messages now and enqueue them again"),
             ("cancel_message", "Can cancel messages"),
@@ -98,6 +99,7 @@ class Attempt(models.Model):
 
     class Meta:
         db_table = "pgqueue_attempt"
+        required_db_vendor = "postgresql"
         verbose_name = "finished attempt"
 
     def __str__(self) -> str:
@@ -132,6 +134,7 @@ class Worker(models.Model):
 
     class Meta:
         db_table = "pgqueue_worker"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return self.id
@@ -146,6 +149,7 @@ class QueueState(models.Model):
 
     class Meta:
         db_table = "pgqueue_queue"
+        required_db_vendor = "postgresql"
         verbose_name = "queue"
 
     def __str__(self) -> str:
@@ -176,6 +180,7 @@ class Channel(models.Model):
 
     class Meta:
         db_table = "pgqueue_channel"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return self.name
@@ -194,6 +199,7 @@ class Lane(models.Model):
 
     class Meta:
         db_table = "pgqueue_lane"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.channel} in {self.queue}"
@@ -212,6 +218,7 @@ class Arrival(models.Model):
 
     class Meta:
         db_table = "pgqueue_arrival"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.channel} in {self.queue}"
@@ -228,6 +235,7 @@ class Ended(models.Model):
 
     class Meta:
         db_table = "pgqueue_ended"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.event or self.message_id}"
@@ -251,6 +259,7 @@ class Step(models.Model):
 
     class Meta:
         db_table = "pgqueue_step"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"message {self.message_id}, step {self.name}: {self.status}"
@@ -266,6 +275,7 @@ class Budget(models.Model):
 
     class Meta:
         db_table = "pgqueue_budget"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"message {self.message_id}, {self.name}: {self.spent}"
@@ -287,6 +297,7 @@ class Child(models.Model):
 
     class Meta:
         db_table = "pgqueue_child"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"message {self.message_id} of {self.parent_id}"
@@ -301,6 +312,7 @@ class Event(models.Model):
 
     class Meta:
         db_table = "pgqueue_event"
+        required_db_vendor = "postgresql"
         permissions = (("emit_event", "Can emit events"),)
 
     def __str__(self) -> str:
@@ -323,6 +335,7 @@ class Approval(models.Model):
 
     class Meta:
         db_table = "pgqueue_approval"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"message {self.message_id}, {self.name}"
@@ -352,6 +365,7 @@ class Edit(models.Model):
 
     class Meta:
         db_table = "pgqueue_edit"
+        required_db_vendor = "postgresql"
         default_permissions = ("view",)
 
     def __str__(self) -> str:
@@ -382,6 +396,7 @@ class Schedule(models.Model):
 
     class Meta:
         db_table = "pgqueue_schedule"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return self.name
@@ -395,6 +410,7 @@ class Exchange(models.Model):
 
     class Meta:
         db_table = "pgqueue_exchange"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return self.name
@@ -421,6 +437,7 @@ class Binding(models.Model):
 
     class Meta:
         db_table = "pgqueue_binding"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.exchange} {self.pattern!r} → {self.task or self.queue}"
@@ -451,6 +468,7 @@ class ReportHour(models.Model):
 
     class Meta:
         db_table = "pgqueue_report_hour"
+        required_db_vendor = "postgresql"
         verbose_name = "insight"
 
     def __str__(self) -> str:
@@ -480,6 +498,7 @@ class Rollup(models.Model):
 
     class Meta:
         db_table = "pgqueue_rollup"
+        required_db_vendor = "postgresql"
         default_permissions = ()
 
     def __str__(self) -> str:
@@ -500,6 +519,7 @@ class ReportQueue(models.Model):
 
     class Meta:
         db_table = "pgqueue_report_queue"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.hour} {self.queue}"
@@ -518,6 +538,7 @@ class ReportError(models.Model):
 
     class Meta:
         db_table = "pgqueue_report_error"
+        required_db_vendor = "postgresql"
 
     def __str__(self) -> str:
         return f"{self.hour} {self.error_class}"
