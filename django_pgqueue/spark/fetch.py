@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import adbc_driver_manager
@@ -12,6 +13,7 @@ from django_pgqueue.spark import mask
 from django_pgqueue.spark.database import without_quotes
 from django_pgqueue.spark.errors import DatabaseUnavailable
 from django_pgqueue.spark.schema import JSON_COLUMNS
+from django_pgqueue.spark.snapshot import BEHIND, catch_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +23,11 @@ BATCH_BYTES = 4 * 2**20
 """Size as PostgreSQL sends it.  Spark is slower with much larger batches, which leave the processor's cache."""
 
 
-def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def batches(
+    conninfo: str, statement: str, schema: pa.Schema, *, reached: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yields the rows of the statement in the types that Spark expects.  The task that reads opens and closes the
-    connection here.
+    connection here.  ``reached``: a replica is waited for until it has all transactions before this one.
 
     The driver's ``dbapi`` would be shorter, but each task would import pyarrow.dataset and, where it is, Polars for it.
     """
@@ -36,6 +40,8 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
                 adbc_driver_manager.AdbcConnection(database) as connection,
                 adbc_driver_manager.AdbcStatement(connection) as asked,
             ):
+                if reached is not None:
+                    catch_up(partial(_is_behind, connection, reached), reached)
                 asked.set_options(**{BATCH: str(BATCH_BYTES)})
                 asked.set_sql_query(statement)
                 stream, _ = asked.execute_query()
@@ -49,6 +55,14 @@ def batches(conninfo: str, statement: str, schema: pa.Schema) -> Iterator[pa.Rec
     except (adbc_driver_manager.Error, OSError, pa.ArrowInvalid) as error:
         message = f"PostgreSQL could not be read: {str(error).strip()}"
         raise DatabaseUnavailable(message) from None
+
+
+def _is_behind(connection: adbc_driver_manager.AdbcConnection, number: int) -> bool:
+    with adbc_driver_manager.AdbcStatement(connection) as asked:
+        asked.set_sql_query(BEHIND.format(number))
+        stream, _ = asked.execute_query()
+        with pa.RecordBatchReader.from_stream(stream) as found:
+            return bool(found.read_all().num_rows)
 
 
 def _knows_types(schema: pa.Schema) -> bool:

@@ -44,14 +44,20 @@ class PgQueueReader(DataSourceReader):
         assert isinstance(partition, Slice)  # noqa: S101 -- Spark gives back what partitions() made
         conninfo, arrow = database.reading(self.options), schemas.arrow(self.schema)
         for statement in partition.statements:
-            batches = fetch.batches(conninfo, statement, arrow)
+            batches = fetch.batches(conninfo, statement, arrow, reached=partition.reached)
             yield from batches if key is None else (fetch.masked(one, self.options.mask, key) for one in batches)
 
-    def planned(self, parts: Iterable[Part], *common: sql.Composable) -> list[Slice]:
-        """Returns a slice for each part; its rows fulfil the conditions of the options too, and the common ones."""
+    def planned(self, parts: Iterable[Part], *common: sql.Composable, reached: int | None = None) -> list[Slice]:
+        """Returns a slice for each part; its rows fulfil the conditions of the options too, and the common ones.
+        ``reached``: which transactions had ended where the read was planned.
+        """
         asked = [*self._asked(), *common]
+        reached = None if self.options.replica_variable is None else reached
         return [
-            Slice(statements=tuple(select(self.options.table, self.schema, [*asked, one]) for one in part))
+            Slice(
+                statements=tuple(select(self.options.table, self.schema, [*asked, one]) for one in part),
+                reached=reached,
+            )
             for part in parts
         ]
 
@@ -83,7 +89,8 @@ class PgQueueReader(DataSourceReader):
                 earliest=self.options.finished_from,
                 latest=self.options.finished_to,
             )
-        return self.planned(found, slices.between("transaction_id", first, end), snapshot.condition())
+        cut = slices.between("transaction_id", first, end)
+        return self.planned(found, cut, snapshot.condition(), reached=snapshot.horizon)
 
     def _asked(self) -> list[sql.Composable]:
         """Returns the conditions of the options."""

@@ -45,6 +45,8 @@ class Slice(InputPartition):
     """The statements that one task reads."""
 
     statements: tuple[str, ...]
+    reached: int | None = None
+    """The transactions before this one have to be in the replica that a task reads."""
 
 
 def between(column: str, low: Any, high: Any) -> sql.Composable:

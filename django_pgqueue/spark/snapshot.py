@@ -6,14 +6,17 @@ whenever and however often they run.  So they see one moment, and no transaction
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from psycopg import sql
 
-from django_pgqueue.spark.errors import HistoryReplaced
+from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import psycopg
 
 TAKEN = """
@@ -24,12 +27,21 @@ TAKEN = """
 # Uses the block range index, whatever the statistics say: a sequential scan would read the whole history.
 BY_INDEX = "set local enable_seqscan = off"
 WRITTEN = "select pg_logical_emit_message(true, 'pgqueue', '') where not pg_is_in_recovery()"
+BEHIND = "select 1 where pg_snapshot_xmin(pg_current_snapshot())::text::bigint < {}"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
     "The history has rows of transactions that this server has not reached (it is at {end}): the history was restored "
     "from a dump. Mark these rows as old, once:  update pgqueue_attempt set transaction_id = 0 where transaction_id "
     ">= {end};"
 )
+
+LATE = (
+    "The replica has not reached transaction {number} within {seconds} seconds, up to which another connection to it "
+    "has seen the history: it is behind. Run this again later; a stream goes on with the same checkpoint. If it stays "
+    "behind, its primary was restored, or is another server: begin a new stream, with a new checkpoint."
+)
+PATIENCE_SECONDS = 30
+LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,3 +91,14 @@ def make_durable(connection: psycopg.Connection) -> None:
     with connection.transaction():
         connection.execute("set local synchronous_commit = on")
         connection.execute(WRITTEN)
+
+
+def catch_up(is_behind: Callable[[], bool], number: int) -> None:
+    """Waits until a replica has all transactions before ``number``.  Several replicas may be behind one address, and
+    one that begins again may first show less than before: rows that they do not have yet would be missing.
+    """
+    due = time.monotonic() + PATIENCE_SECONDS
+    while is_behind():
+        if time.monotonic() > due:
+            raise DatabaseUnavailable(LATE.format(number=number, seconds=PATIENCE_SECONDS))
+        time.sleep(LOOK_SECONDS)

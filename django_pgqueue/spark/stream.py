@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from django_pgqueue.spark import database, slices
 from django_pgqueue.spark.errors import HistoryReplaced, InvalidOption
 from django_pgqueue.spark.reader import PgQueueReader
-from django_pgqueue.spark.snapshot import Snapshot, horizon, make_durable
+from django_pgqueue.spark.snapshot import BEHIND, Snapshot, catch_up, horizon, make_durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +63,8 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         itself when there is nothing to read.
         """
         with self._connection() as connection:
+            if self.options.replica_variable is not None:
+                catch_up(lambda: bool(connection.execute(BEHIND.format(first).encode()).fetchone()), first)
             end = Snapshot.taken(connection).horizon
             if first > end:
                 message = (
@@ -85,7 +87,7 @@ class PgQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._connection() as connection:
             rows = slices.count(connection, first, last, limit=slices.ROWS_A_TASK * at_most)
         parts = slices.parts(rows, at_most=at_most)
-        return self.reader.planned(parts, slices.between("transaction_id", first, last))
+        return self.reader.planned(parts, slices.between("transaction_id", first, last), reached=last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self.reader.read(partition)

@@ -8,28 +8,32 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from django_pgqueue.spark.errors import HistoryReplaced
+from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.stream import PgQueueStreamReader
 from tests.spark.conftest import arguments, finish
+from tests.spark.pipeline.test_standby import standby
 from tests.spark.programs import SEND
-from tests.support.databases import install
+from tests.support.databases import install, session_in
 from tests.support.fixtures.servers import server
 from tests.support.sessions import Session
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+    from django_pgqueue.spark.slices import Slice
     from tests.support.fixtures.sessions import Connect
-    from tests.support.server import Server
+    from tests.support.server import Node, Server
 
-__all__ = ["server"]
+__all__ = ["server", "standby"]
 
 
 class Follower:
@@ -46,8 +50,11 @@ class Follower:
         return self.between(start, self.offset)
 
     def between(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        return self.read(self.reader.partitions(start, end))
+
+    def read(self, parts: list[Slice]) -> list[int]:
         found = []
-        for part in self.reader.partitions(start, end):
+        for part in parts:
             for batch in self.reader.read(part):
                 found += batch.column(0).to_pylist()
         return sorted(found)
@@ -93,6 +100,52 @@ def test_a_server_that_crashes_has_the_transactions_that_the_stream_has_passed(
         second = finish(Session(admin))
     assert follower.next() == second
     assert second > first
+
+
+@pytest.mark.slow
+def test_a_replica_that_is_behind_another_one_is_waited_for(
+    server: Server, standby: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several replicas may be behind one address; a part of the history that one lacks would be skipped for ever."""
+
+    def use(node: Node) -> None:
+        monkeypatch.setenv("REPLICA", f"postgresql://pgqueue:{server.password}@127.0.0.1:{node.port}/storm")
+
+    def resume(_seconds: float) -> None:
+        replica.rows("select pg_wal_replay_resume()")
+
+    at = {"host": "127.0.0.1", "user": "pgqueue", "password": server.password, "dbname": "storm"}
+    primary, behind = (make_conninfo(port=node.port, **at) for node in (server.primary, standby))
+    with session_in(primary) as session, session_in(behind) as replica:
+        session.rows("alter system set synchronous_commit = local")  # else commits wait for the replay
+        session.rows("select pg_reload_conf()")
+        install(session)
+        mark = session.one("select pg_current_wal_flush_lsn()")
+        wait_until(lambda: replica.one(f"select pg_last_wal_replay_lsn() >= '{mark}'"), "it has the tables", 60)
+        replica.rows("select pg_wal_replay_pause()")
+        use(server.primary)
+        follower = Follower(replicaVariable="REPLICA")
+        ids = finish(session)
+        start = follower.offset
+        end = follower.reader.latestOffset(start, ReadAllAvailable())
+        plan = follower.reader.partitions(start, end)
+        whole = follower.reader.reader.partitions()
+        use(standby)
+        looks = (
+            lambda: follower.read(plan),
+            lambda: follower.read(whole),
+            lambda: follower.reader.latest(end["transaction"], 1),
+        )
+        with monkeypatch.context() as impatient:
+            impatient.setattr("django_pgqueue.spark.snapshot.PATIENCE_SECONDS", 0)
+            for look in looks:
+                with pytest.raises(DatabaseUnavailable, match=r"has not reached .* same checkpoint"):
+                    look()
+        with monkeypatch.context() as patient:
+            patient.setattr("time.sleep", resume)
+            assert follower.read(plan) == ids
+        assert follower.read(whole) == ids
+        assert follower.reader.latest(end["transaction"], 1) == end["transaction"]
 
 
 def test_a_micro_batch_can_be_read_again(queue: Session, connect: Connect, follower: Follower) -> None:
