@@ -12,6 +12,7 @@ from django_pgqueue.spark.pipeline.export import check as check_options
 from django_pgqueue.spark.pipeline.overlap import Overlap, overlap
 from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
+from django_pgqueue.spark.snapshot import make_durable
 
 if TYPE_CHECKING:
     import os
@@ -62,6 +63,7 @@ def adopt(
         for table in HISTORY[1:]:
             if (gone := unended(lake, table, before)).num_rows:
                 erase_rows(lake, table, gone)
+        make_durable(origin.connection)
         lake.adopt(before, origin.identity(), position)
     return found
 

@@ -20,6 +20,7 @@ from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.reader import PgQueueReader
 from django_pgqueue.spark.schema import ATTEMPTS
+from django_pgqueue.spark.snapshot import make_durable
 from django_pgqueue.spark.stream import PgQueueStreamReader
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def export(
             files += run.advance(piece)
             progress.step(f"exported {sum(file.rows for file in files):,} attempts")
         if not files:
+            make_durable(origin.connection)
             run.advance(end)  # the position says that there is nothing before it
             run.tell_what_holds_back()
         progress.step("compacting")

@@ -12,12 +12,14 @@ from django_pgqueue.spark.errors import HistoryReplaced, SparkQueueError
 from django_pgqueue.spark.lake import Lake
 from django_pgqueue.spark.lake.upkeep import erase
 from django_pgqueue.spark.pipeline import adopt, export
+from django_pgqueue.spark.pipeline.known_position import KnownPosition, Missed
 from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import url_without_password
 from tests.spark.pipeline.test_export import ids
 from tests.spark.pipeline.test_standby import standby
 from tests.support.databases import install, session_in
 from tests.support.fixtures.servers import server
+from tests.support.sessions import Session
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -68,3 +70,32 @@ def test_a_server_that_has_lost_what_the_lake_has_is_refused_though_it_has_come_
         assert adopt(spark, lake, options=options).same == 1
         assert export(spark, lake, options=options).rows == 20
         assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.slow
+def test_a_server_that_crashes_has_the_transactions_that_a_lake_has_passed(
+    spark: SparkSession, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by an export without rows, and where the record of its position does not write them to the disk."""
+    monkeypatch.setattr(KnownPosition, "_move", lambda *_args, **_words: Missed())
+    address = make_conninfo(
+        host="127.0.0.1", port=server.primary.port, user="pgqueue", password=server.password, dbname="storm"
+    )
+    options = {"url": url_without_password(address, tmp_path)}
+    with session_in(address) as session:
+        session.rows("alter system set wal_writer_delay = '10s'")
+        session.rows("alter system set autovacuum = off")
+        session.rows("select pg_reload_conf()")
+        install(session)
+        finish(session)
+        export(spark, tmp_path / "lake", options=options)
+        session.rows("set synchronous_commit = off")
+        for _ in range(5):
+            session.create()
+        assert export(spark, tmp_path / "lake", options=options).rows == 0
+        server.crash()
+    server.heal()
+    with server.when_there() as admin:
+        finish(Session(admin))
+    assert export(spark, tmp_path / "lake", options=options).rows == 1
