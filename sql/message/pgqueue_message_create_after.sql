@@ -61,25 +61,25 @@ begin
         select c.awaited_id, g.now from created c, given g
         where c.awaited_id is not null and (select true from pgqueue_message d where d.id = c.awaited_id) is null
     ),
-    wanted as (
+    woken as (  -- a worker that rests would not come to its check
+        select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
+    )
+    select w.id into v_id from woken w;
+    if p_keep_results and v_id is not null then
+        -- Apart, because each statement that names the history needs a lock for each day, and its indexes, until the
+        -- caller's transaction ends.
         insert into pgqueue_child (
             message_id, parent_id, created_at, cancels, by_after, status, error_class, error_message, result)
-        select i.id, c.id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
-        from created c
-        cross join given g
-        cross join unnest(case when p_keep_results then g.ids end) as i (id)
+        select i.id, v_id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
+        from (select distinct g.id from unnest(p_after_ids) as g (id) where g.id is not null) as i
         left join lateral (  -- what has ended already may be older than the history that is looked at later
             select h.status, h.error_class, h.error_message, h.result
             from pgqueue_attempt h
             where h.message_id = i.id and h.final and (select true from pgqueue_message d where d.id = i.id) is null
             order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
             limit 1
-        ) as a on true
-    ),
-    woken as (  -- a worker that rests would not come to its check
-        select c.id, pgqueue_worker_wake_by(p_queue, null, c.check_at) from created c
-    )
-    select w.id into v_id from woken w;
+        ) as a on true;
+    end if;
     return v_id;
 end
 $$;
