@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +60,15 @@ def test_an_enqueue_is_part_of_a_transaction_of_that_database() -> None:
         note.enqueue()
         transaction.set_rollback(True, using="default")
     assert len(ids("jobs")) == 1
+
+
+@pytest.mark.parametrize("is_undone", [True, False])
+def test_an_enqueue_may_wait_for_the_commit_of_the_other_database(*, is_undone: bool) -> None:
+    with transaction.atomic(using="default"):
+        transaction.on_commit(partial(note.enqueue, "there"), using="default")
+        assert ids("jobs") == []
+        transaction.set_rollback(is_undone, using="default")
+    assert len(ids("jobs")) == (0 if is_undone else 1)
 
 
 def test_the_test_helpers_use_the_database_of_the_backend() -> None:
