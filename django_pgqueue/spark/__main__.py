@@ -45,6 +45,7 @@ def main(arguments: list[str]) -> int:
     try:
         from django_pgqueue.spark import session, steps  # noqa: PLC0415 -- help and wrong arguments need no Spark
 
+        steps.check_address(asked, {})
         progress = Lines(sys.stderr)
         progress.step("starting Spark")
         spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))

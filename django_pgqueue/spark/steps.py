@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.spark import pipeline
+from django_pgqueue.spark import database, pipeline
 from django_pgqueue.spark.errors import NothingEnqueued, told
 from django_pgqueue.spark.lake import convert as convert_lake, upkeep
 from django_pgqueue.spark.lake.errors import LakeError
 from django_pgqueue.spark.lake.lake import Lake
 from django_pgqueue.spark.lake.place import Place
+from django_pgqueue.spark.options import PipelineOptions
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 KEEP_DAYS = 30
+OF_LAKES = frozenset({"check", "convert", "erase", "whatif"})
+"""Steps that need no PostgreSQL."""
 SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
@@ -30,12 +33,21 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
     """Runs one step.  An error of this package becomes a SparkQueueError with a message for people."""
     # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    given = {**options, **dict(asked.option)}
-    if getattr(asked, "max_rows", None):
-        given["maxRowsPerBatch"] = str(asked.max_rows)
-    common = {"options": given, "progress": progress}
+    common = {"options": given(asked, options), "progress": progress}
     with told():
         STEPS[asked.step](spark, asked, common, say)
+
+
+def check_address(asked: Namespace, options: Mapping[str, str]) -> None:
+    """Raises an error about an option, or an address of the database that is not there, before Spark starts for it."""
+    if asked.step not in OF_LAKES:
+        with told():
+            database.reading(PipelineOptions.of(given(asked, options)))
+
+
+def given(asked: Namespace, options: Mapping[str, str]) -> dict[str, str]:
+    rows = {"maxRowsPerBatch": str(asked.max_rows)} if getattr(asked, "max_rows", None) else {}
+    return {**options, **dict(asked.option), **rows}
 
 
 def export(spark: SparkSession, asked: Namespace, common: dict[str, Any], say: Say) -> None:

@@ -50,11 +50,13 @@ class Command(PrintingCommand):
         if asked.step == "export" and asked.keep_days is None:
             asked.keep_days = backend.settings.history_days
         publish(backend.settings.database)
+        given = {"urlVariable": VARIABLE}
         progress = Lines(options["stderr"] or sys.stderr) if options["verbosity"] else Progress()
         try:
+            steps.check_address(asked, given)
             progress.step("starting Spark")
             spark = session.start_here(f"qpipeline {asked.step}", master=asked.master, configuration=dict(asked.conf))
-            steps.run(spark, asked, options={"urlVariable": VARIABLE}, say=self.stdout.write, progress=progress)
+            steps.run(spark, asked, options=given, say=self.stdout.write, progress=progress)
         except SparkQueueError as error:
             raise CommandError(str(error), returncode=error.exit_code) from error
         except KeyboardInterrupt as error:

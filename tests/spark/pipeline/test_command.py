@@ -18,6 +18,7 @@ from psycopg import sql
 
 from django_pgqueue.management.commands.qpipeline import VARIABLE, publish
 from django_pgqueue.models import Attempt, ReportHour
+from django_pgqueue.spark.__main__ import main
 from django_pgqueue.spark.lake import Lake, read_lake
 from django_pgqueue.spark.lake.kept_columns import KeptColumns
 from django_pgqueue.spark.pipeline import Scenario, report, whatif
@@ -185,6 +186,23 @@ def test_spark_assumes_the_role_of_the_project(monkeypatch: pytest.MonkeyPatch) 
         finally:
             session.execute(sql.SQL("drop role {}").format(named))
     assert found == (role, "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["export"], "The environment variable DATABASE_URL is not set"),
+        (["follow", "--option", "maxConections=1"], "Did you mean maxConnections"),
+    ],
+)
+def test_what_is_wrong_with_the_address_is_told_before_spark_starts(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    assert main([*arguments, "--lake", "x"]) == 1
+    said = capsys.readouterr().err
+    assert words in said
+    assert "starting Spark" not in said
 
 
 def test_a_package_that_is_missing_is_named() -> None:
