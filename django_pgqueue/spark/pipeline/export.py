@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.pipeline.source_database import Origin
 
 MAX_STARTS = 3
+GONE_BACK = (
+    "PostgreSQL has recorded that this lake came to transaction {recorded}, and it is at {position}: it was restored "
+    "from a backup, or is one of two copies. It goes on from there, and lacks the days that retention has dropped "
+    "meanwhile. Retention waits for the copy that was exported last: export only one."
+)
 BETWEEN = "transaction_id >= {start} and transaction_id < {end}"
 ENDED = f"message_id in (select message_id from pgqueue_attempt where final and {BETWEEN})"  # noqa: S608
 OF_ENDED = {"steps": ENDED, "approvals": f"decided_at is not null and {ENDED}"}
@@ -158,6 +163,9 @@ class Run:
         """
         end, recorded = self.origin.next_position(version), self.origin.recorded(version.lake_id)
         if recorded is None or recorded[0] >= version.position:
+            # Asked once more: another run may have moved both.
+            if recorded is not None and recorded[0] > (position := self.lake.version().position):
+                self.progress.say(GONE_BACK.format(recorded=recorded[0], position=position))
             return end
         position, day = recorded
         if self.compared == position:

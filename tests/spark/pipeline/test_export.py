@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import re
+import shutil
 from argparse import Namespace
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -245,6 +246,23 @@ def test_a_record_behind_the_lake_is_that_of_a_killed_run_or_of_a_server_that_we
                 with pytest.raises(error, match=rf"id >= {last}', then qpipeline export --adopt"):
                     use(spark, lake, options=options)
             session.rows(f"update pgqueue_attempt set {column} = {column} - 9 where id in ({last}, {last + 9})")
+
+
+def test_a_lake_that_was_restored_from_a_backup_goes_on_from_there_and_is_told_once(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, tmp_path: Path
+) -> None:
+    session, said = connect(), Said()
+    ended(session)
+    export(spark, lake, options=options)
+    shutil.copytree(lake, tmp_path / "backup")
+    ended(session, 2)
+    export(spark, lake, options=options)
+    shutil.rmtree(lake)
+    shutil.copytree(tmp_path / "backup", lake)
+    assert export(spark, lake, options=options, progress=said).rows == 2
+    assert export(spark, lake, options=options, progress=said).rows == 0
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    assert ["was restored from a backup, or is one of two copies" in words for words in said.said] == [True]
 
 
 BACK = "update pgqueue_lake set position = (select min(transaction_id) + 1 from pgqueue_attempt)"
