@@ -88,14 +88,18 @@ def start(
 
 def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """Returns a session for the steps of the pipeline, whose driver is this process."""
-    if address := _connect_address(master):
-        raise SparkConnectRefused(address)
+    refuse_connect(master)
     spark = start(name, master=master, configuration=configuration, source=False)
     if spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
         java: Any = spark._jvm  # noqa: SLF001
         for logger in REPEATERS:
             java.org.apache.logging.log4j.core.config.Configurator.setLevel(logger, "OFF")
     return spark
+
+
+def refuse_connect(master: str | None) -> None:
+    if address := _connect_address(master):
+        raise SparkConnectRefused(address)
 
 
 def check_here(spark: SparkSession) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from django_pgqueue.spark import database, pipeline
+from django_pgqueue.spark import database, pipeline, session
 from django_pgqueue.spark.errors import NothingEnqueued, told
 from django_pgqueue.spark.lake import convert as convert_lake, upkeep
 from django_pgqueue.spark.lake.errors import LakeError
@@ -39,7 +39,8 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
 
 
 def check_address(asked: Namespace, options: Mapping[str, str]) -> None:
-    """Raises an error about an option, or an address of the database that is not there, before Spark starts for it."""
+    """Raises an error about an option, or an address that cannot be used, before Spark starts for it."""
+    session.refuse_connect(asked.master)
     if asked.step not in OF_LAKES:
         with told():
             database.reading(PipelineOptions.of(given(asked, options)))
