@@ -3939,6 +3939,7 @@ begin
             select pg_get_serial_sequence(o.name, 'id')::regclass, o.known
             from (values
                 ('pgqueue_attempt', (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)),
+                ('pgqueue_arrival', (select max(r.id) from pgqueue_arrival r where r.id < v_foreign_id)),
                 ('pgqueue_binding', (select max(b.id) from pgqueue_binding b where b.id < v_foreign_id)),
                 ('pgqueue_edit', (select max(e.id) from pgqueue_edit e where e.id < v_foreign_id)),
                 ('pgqueue_rollup', (select max(r.id) from pgqueue_rollup r where r.id < v_foreign_id)),

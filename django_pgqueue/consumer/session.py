@@ -11,10 +11,10 @@ import psycopg
 from django.db import connections
 from psycopg.pq import TransactionStatus
 
+from django_pgqueue import functions
 from django_pgqueue.consumer.connection import answer_seconds, assuming, connect, listen
 from django_pgqueue.consumer.errors import first_line, is_of_no_use
 from django_pgqueue.consumer.statements import Statements
-from django_pgqueue.functions import MISSED_AFTER_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,8 @@ locks, such as those of a day of the history that it drops.  A consumer itself n
 
 FLUSH_SECONDS = 60.0
 """A job that crashes the server at once takes its claim along, which has not reached the disk: no attempt is used up,
-and it is claimed, and crashes the server, without end.  So claims wait for the disk this long after a reconnect."""
+and it is claimed, and crashes the server, without end.  So claims wait for the disk for so long when a claim may have
+been lost."""
 
 # A shorter limit of the database, the role or the project's OPTIONS stays.
 BEGIN = """
@@ -98,8 +99,7 @@ class Session:
         self.server: Any = None
         """When the server was started, and which database it is: another one after a failover or a restore."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
-        self.flush_until = 0.0
-        """Until then claims wait for the disk."""
+        self._flush_until = 0.0
         self._opened_at = float("inf")
         self._broken_at = 0.0
         """When the first of the present errors came."""
@@ -114,11 +114,6 @@ class Session:
         as a full disk.
         """
         return self.is_closed or time.monotonic() < self.reconnect_at
-
-    @property
-    def flushes(self) -> bool:
-        """Whether a claim waits for the disk."""
-        return time.monotonic() < self.flush_until
 
     def open(self) -> WorkerConnection:
         connection = connect(self.database, pooled=self.pooled, answer_seconds=self.answer_seconds)
@@ -164,10 +159,21 @@ class Session:
         if not self.is_closed or time.monotonic() < self.reconnect_at:
             return False
         self.open()
-        self.flush_until = time.monotonic() + FLUSH_SECONDS
+        self.begin_to_flush()
         line = f"reconnected {self.kind}=%s"
         logger.info(line, self.consumer)
         return True
+
+    def begin_to_flush(self) -> None:
+        """Called when the server may have lost claims in a crash."""
+        self._flush_until = time.monotonic() + FLUSH_SECONDS
+
+    def flush_claims(self) -> None:
+        """Waits for the disk, if the server may have crashed within the last minute.  Called after a claim, before what
+        it has claimed begins: in a transaction, the commit waits.
+        """
+        if time.monotonic() < self._flush_until:
+            functions.flush(self.statements)
 
     def failed(self, error: Exception) -> float:
         """Takes note of an error of the connection, and returns for how many seconds to leave the database alone: the
@@ -185,7 +191,7 @@ class Session:
             self.connection.close()
         self.reconnect_at = time.monotonic() + seconds
         self._opened_at = float("inf") if self.is_closed else self.reconnect_at
-        is_missed = now - self._broken_at >= MISSED_AFTER_MS / 1000
+        is_missed = now - self._broken_at >= functions.MISSED_AFTER_MS / 1000
         self.reconnect_seconds = min(MAX_RECONNECT_SECONDS if is_missed else SOON_RECONNECT_SECONDS, 2 * seconds)
         return seconds
 

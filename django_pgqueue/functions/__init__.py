@@ -30,6 +30,7 @@ from django_pgqueue.functions.dequeue import (
     Floor,
     Received,
     Token,
+    flush,
     message_dequeue,
     message_dequeue_in_turn,
     quarantine_dequeue,

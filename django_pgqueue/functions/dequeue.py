@@ -125,6 +125,9 @@ def _with_care(statement: str) -> str:
     offset 0) as readable"""
 
 
+DEQUEUE_WITH_CARE = _with_care(DEQUEUE_UNFLUSHED.rstrip())
+
+
 def message_dequeue(
     connection: Connection,
     *,
@@ -143,7 +146,7 @@ def message_dequeue(
     """
     with connection.cursor() as cursor:
         statement = (DEQUEUE if flush else DEQUEUE_UNFLUSHED) if brief else DEQUEUE_APART
-        cursor.execute(_with_care(statement.rstrip()) if care else statement, _parameters(wanted))
+        cursor.execute(DEQUEUE_WITH_CARE if care else statement, _parameters(wanted))
         return [Received(*row) for row in _readable(cursor, unreadable)]
 
 
@@ -163,6 +166,19 @@ def message_dequeue_in_turn(
         cursor.execute(DEQUEUE_IN_TURN, (parameters[0], wait_ms, *parameters))
         (waited_ms, *_), *rows = _readable(cursor, unreadable)
         return [Received(*row) for row in rows], waited_ms
+
+
+# A claim is flushed with everything else that was written before.  The message makes this a transaction that writes.
+FLUSH = """
+select case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'local', true) end,
+       pg_logical_emit_message(true, 'pgqueue', '')
+"""
+
+
+def flush(connection: Connection) -> None:
+    """Waits until the disk has earlier claims.  In a transaction, the commit waits."""
+    with connection.cursor() as cursor:
+        cursor.execute(FLUSH)
 
 
 QUARANTINE_DEQUEUE = f"select {COLUMNS} from pgqueue_quarantine_dequeue(%s::text[], %s, %s, %s::text[])"  # noqa: S608

@@ -156,8 +156,9 @@ class Pump:
             self.deliver(last)
 
     def _turn(self) -> None:
+        if not self.session.is_closed:
+            self._heartbeat_if_due()  # whatever else fails: locks may be shorter than a pause
         if not self.session.is_left_alone:
-            self._heartbeat_if_due()
             self._be_seen_if_due()
             self._look_for_the_dead_if_due()
             self._claim_if_due()
@@ -165,13 +166,12 @@ class Pump:
     def _due_at(self) -> float:
         if self.stopping:
             return 0.0
+        heartbeat = self.next_heartbeat if self.held and not self.session.is_closed else float("inf")
         if self.session.is_left_alone:
-            return self.session.reconnect_at
-        due = [self.next_seen, self.gone.next_look]
+            return min(heartbeat, self.session.reconnect_at)
+        due = [heartbeat, self.next_seen, self.gone.next_look]
         if self._room() > 0:
             due.append(self.polling.next_look)
-        if self.held:
-            due.append(self.next_heartbeat)
         return min(due)
 
     # Claiming
@@ -191,27 +191,27 @@ class Pump:
         polls, asked = self.polling.is_poll, time.monotonic()
         self.polling.looks()
         with self.session.transaction() if polls else nullcontext():
-            prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None
-            if prospect is not None and prospect.misses_one:
-                self.gone.misses_one()
-            claimed = functions.message_dequeue(
-                self.statements,
-                queues=[self.queue],
-                limit=room,
-                lock_ms=self.lock_ms,
-                worker=self.id,
-                flush=self.session.flushes,
-            )
-            self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
-            if self.polling.stays_asleep:
-                self.polling.slept_on(prospect, now=time.monotonic())
-        if new := [message for message in claimed if not self._has(message)]:
-            self._hand_over(new, asked=asked)
+            claimed = self._claimed(room, polls=polls)
+        self._hand_over(claimed, asked=asked)
         if claimed and self.polling.asleep and not self.polling.stays_asleep:
             self._wake_up(full=len(claimed) >= room)
         elif self.polling.wants_to_sleep:
             self._be_seen(asleep=True)
             self.polling.fell_asleep()  # and looks once more: a send before this was committed notified nobody
+
+    def _claimed(self, room: int, *, polls: bool) -> list[Received]:
+        prospect = functions.message_prospect(self.statements, queues=[self.queue]) if polls else None
+        if prospect is not None and prospect.misses_one:
+            self.gone.misses_one()
+        claimed = functions.message_dequeue(
+            self.statements, queues=[self.queue], limit=room, lock_ms=self.lock_ms, worker=self.id, flush=False
+        )
+        self.polling.looked(found=len(claimed), wanted=room, now=time.monotonic())
+        if self.polling.stays_asleep:
+            self.polling.slept_on(prospect, now=time.monotonic())
+        if claimed:
+            self.session.flush_claims()
+        return claimed
 
     def _writing(self) -> frozenset[int]:
         return functions.transactions_writing(self.statements)
@@ -225,13 +225,18 @@ class Pump:
 
     def _hand_over(self, claimed: Sequence[Received], *, asked: float) -> None:
         """``asked``: when the claim was sent.  The locks last from about then, however late the answer came."""
+        new = [message for message in claimed if not self._has(message)]
+        if len(new) < len(claimed):
+            self.session.begin_to_flush()
+        if not new:
+            return
         if not self.held:
             self.next_heartbeat = float("inf")
             self.next_seen = min(self.next_seen, time.monotonic() + SEEN_HOLDING_SECONDS)
         self.next_heartbeat = min(self.next_heartbeat, asked + self._heartbeat_every())
         with self.lock:
-            self.held |= {message.id: message for message in claimed}
-        for message in claimed:
+            self.held |= {message.id: message for message in new}
+        for message in new:
             self.deliver(message)
 
     def _wake_up(self, *, full: bool) -> None:
@@ -258,6 +263,8 @@ class Pump:
             for message in lost:
                 del self.held[message.id]
                 self.has_room_again = True
+        if lost:  # perhaps the server crashed behind a pooler, and their claims with it
+            self.session.begin_to_flush()
         for message in lost:
             logger.warning(
                 "lost id=%s queue=%s attempt=%s: its lock ran out, and another consumer took it over while it was "

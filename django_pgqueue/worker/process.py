@@ -282,6 +282,8 @@ class WorkerProcess:
 
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)
+        if "lost" in otherwise.values():  # perhaps the server crashed behind a pooler, and its claim with it
+            self.session.begin_to_flush()
         self.claimer.recorded(ends)
         self.upkeep.vacuum.jobs += len(ends)
         self.upkeep.rollup.ended()

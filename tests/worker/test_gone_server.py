@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.diary import FOLDER, Diary
 from tests.support.fixtures.servers import server
+from tests.support.pgbouncer import MISSING, PROGRAM, Pooler
 from tests.support.processes import ROOT, QWorker
 from tests.support.waiting import wait_until
 
@@ -120,15 +121,35 @@ def test_a_crash_of_a_server_process_makes_no_worker_look_dead(site: Site) -> No
         site.go_on(admin)
 
 
-def test_a_job_that_crashes_the_server_at_once_does_so_a_few_times_only(server: Server, tmp_path: Path) -> None:
-    """Each crash took the claim along, which no disk had seen: no attempt was ever used up."""
-    worker = QWorker(("--threads", "1"), environment=migrated(server, tmp_path), output=tmp_path / "worker")
-    try:
+def forgetful(server: Server) -> None:
+    """What does not wait for the disk is lost by a crash."""
+    with server.connect() as admin:
+        admin.execute("alter system set wal_writer_delay = '10s'")
+        admin.execute("select pg_reload_conf()")
+
+
+@pytest.mark.parametrize(
+    "pooled", [False, pytest.param(True, marks=pytest.mark.skipif(PROGRAM is None, reason=MISSING))]
+)
+def test_a_job_that_crashes_the_server_at_once_does_so_a_few_times_only(
+    server: Server, tmp_path: Path, pooled: bool
+) -> None:
+    """Each crash took the claim along, which no disk had seen: no attempt was ever used up.  Behind a pooler a worker
+    need not notice the crash.
+    """
+    environment = migrated(server, tmp_path)
+    forgetful(server)
+    with contextlib.ExitStack() as after:
+        if pooled:
+            pooler = Pooler(server.folder, server.account, password=server.password, upstream=server.primary.port)
+            pooler.start()
+            after.callback(pooler.end, signal.SIGKILL)
+            environment |= {"STORM_PORTS": str(pooler.port), "STORM_SESSIONS": "any", "STORM_POOLED": "1"}
+        worker = QWorker(("--threads", "1"), environment=environment, output=tmp_path / "worker")
+        after.callback(worker.kill)
         with server.connect() as admin:
-            admin.execute("alter system set wal_writer_delay = '10s'")
-            admin.execute("select pg_reload_conf()")
             call = """'{"args": [], "kwargs": {}}', p_task => 'tests.support.site.tasks.crash_the_server'"""
-            admin.execute(f"select pgqueue_message_create({call}, p_max_attempts => 2)".encode())
+            admin.execute(f"select pgqueue_message_create({call}, p_max_attempts => 3)".encode())
 
         def has_ended() -> bool:
             with contextlib.suppress(psycopg.OperationalError), server.when_there() as admin:
@@ -138,7 +159,54 @@ def test_a_job_that_crashes_the_server_at_once_does_so_a_few_times_only(server: 
         wait_until(has_ended, "the job has failed")
         with server.when_there() as admin:
             ends = admin.execute("select status, attempt from pgqueue_attempt order by attempt").fetchall()
-        assert ends == [("retried", 1), ("failed", 2)]
-        assert len(Diary(tmp_path).words()) <= 3, "the first time it may be as if nobody had claimed it"
-    finally:
-        worker.kill()
+        assert ends == [("retried", 1), ("retried", 2), ("failed", 3)]
+        assert len(Diary(tmp_path).words()) <= 4, "the first time it may be as if nobody had claimed it"
+
+
+LISTEN = """
+import os, signal, time
+
+import django
+
+django.setup()
+from django.db import OperationalError, connection
+
+from django_pgqueue import Queue
+from django_pgqueue.exceptions import PgQueueError
+
+
+def crash(message):
+    with connection.cursor() as cursor:
+        cursor.execute("select pg_backend_pid()")
+        os.kill(cursor.fetchone()[0], signal.SIGKILL)
+        cursor.execute("select 1")
+
+
+with Queue("raw").listen() as messages:
+    for number, message in enumerate(messages):
+        print(message.attempt, flush=True)
+        do = crash
+        while True:
+            try:
+                do(message)
+                break
+            except OperationalError:
+                connection.close()
+                do = lambda message: message.nack(error="the server has crashed")
+                time.sleep(0.1)
+            except PgQueueError:  # the crash took the claim along
+                break
+        if number == 5 or message.attempt == 3:
+            break
+"""
+
+
+def test_a_message_that_crashes_the_server_at_once_uses_its_attempts_up(server: Server, tmp_path: Path) -> None:
+    """The same for who listens."""
+    environment = migrated(server, tmp_path)
+    forgetful(server)
+    with server.connect() as admin:
+        admin.execute("select pgqueue_message_create('{}', p_queue => 'raw', p_max_attempts => 3)")
+    command = [sys.executable, "-c", LISTEN]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    assert [int(line) for line in done.stdout.split()][-3:] == [1, 2, 3]

@@ -120,8 +120,8 @@ class Claimer:
         )
         self.idleness = Idleness(settings.leaves_after_seconds)
         self._unreadable: list[tuple[functions.Token, Error]] = []
-        self._meanwhile_seconds = 0.0
-        """How long an answer may have waited until it was read."""
+        self._meanwhile_seconds = self._flush_seconds = 0.0
+        """How long an answer may have waited until it was read, and how long the claim waited for the disk."""
 
     def unfinished(self) -> int:
         """Returns how many held messages have not ended."""
@@ -208,7 +208,7 @@ class Claimer:
             prospect = self._prospect() if polls else None
             floors = None if unparks else self.floors.choose(began)
             wanted = min(MAX_CLAIMED, room + self.unknown.extra, self.caution.limit or MAX_CLAIMED)
-            self._meanwhile_seconds = 0.0
+            self._meanwhile_seconds = self._flush_seconds = 0.0
             claimed, waited_seconds = self._claim(wanted, floors, alone=alone, now=began)
             now = time.monotonic()
             if unparks:
@@ -221,7 +221,8 @@ class Claimer:
         if claimed and not alone:  # nothing begins before its claim is committed
             self._begin(claimed, room, asked=began)
         self.caution.claimed(len(claimed), len(self._unreadable))
-        seconds, more = now - began - max(waited_seconds, self._meanwhile_seconds), len(claimed) >= wanted
+        seconds = now - began - max(waited_seconds, self._meanwhile_seconds) - self._flush_seconds
+        more = len(claimed) >= wanted
         self.turns.learn(more=more)
         self.floors.learn(
             claimed, seconds=seconds, full=floors is None, now=now, crowded=more and 2 * waited_seconds > now - began
@@ -236,13 +237,18 @@ class Claimer:
         if self.caution.is_unanswered:
             self.caution.give_back([held.message.id for held in self.held], [token for token, _ in self._unreadable])
         try:
-            return self._claimed(room, floors, alone=alone, now=now)
+            claimed, waited_seconds = self._claimed(room, floors, alone=alone, now=now)
+            if claimed:
+                flushed_at = time.monotonic()
+                self.session.flush_claims()
+                self._flush_seconds = time.monotonic() - flushed_at
         except (psycopg.Error, UnicodeError) as error:
             self.caution.failed(error, worker=self.registration.id)
             raise
         except MemoryError as error:
             self.caution.failed(error, worker=self.registration.id)
             raise memory_error() from error
+        return claimed, waited_seconds
 
     def _claimed(
         self, room: int, floors: list[Floor] | None, *, alone: bool, now: float
@@ -270,9 +276,8 @@ class Claimer:
         statements, unreadable = self.session.statements, self._cannot_be_read
         if self.turns.more and isinstance(statements, Statements):
             statements.meanwhile = self._do_meanwhile
-        flush = self.session.flushes
-        if care or flush or not alone or not self.turns.due(room, now=now):
-            return functions.message_dequeue(statements, **wanted, flush=flush, care=care, unreadable=unreadable), 0.0
+        if care or not alone or not self.turns.due(room, now=now):
+            return functions.message_dequeue(statements, **wanted, flush=False, care=care, unreadable=unreadable), 0.0
         claimed, waited_ms = functions.message_dequeue_in_turn(
             statements, **wanted, wait_ms=self.turns.wait_ms, unreadable=unreadable
         )

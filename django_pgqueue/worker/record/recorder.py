@@ -66,7 +66,7 @@ class Recorder:
         self.unwritten: list[EndedAttempt] = []
         self.blocked: list[EndedAttempt] = []
         self._prepared: Successes | None = None
-        self._first_ended = self._retry_at = 0.0
+        self._first_ended = self._retry_at = self._not_before = 0.0
         self._refusals: dict[Key, int] = {}
         self._blocked: dict[Key, int] = {}
 
@@ -93,10 +93,12 @@ class Recorder:
                 self._prepared = Successes.of(list(ends), worker=worker)
 
     def pause(self, seconds: float, *, now: float) -> None:
-        """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first."""
+        """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first.  If
+        the connection has stayed open, other parts of the worker come first: this one may be what fails.
+        """
         self._prepared = None
-        self._first_ended = max(self._first_ended, now + seconds - RECORD_WITHIN_SECONDS)
-        self._retry_at = max(self._retry_at, now + seconds)
+        sooner = RECORD_WITHIN_SECONDS if self.session.is_closed else -RECORD_WITHIN_SECONDS
+        self._not_before = now + seconds - sooner
 
     def due_at(self, *, busy: bool, ended: int = 0) -> float:
         """Returns when to write, by the monotonic clock.  ``busy``: more ends will come, and can be written together.
@@ -105,10 +107,12 @@ class Recorder:
         due = time.monotonic() + (RECORD_WITHIN_SECONDS if busy else 0) if ended else float("inf")
         if self.unwritten:
             wait = busy and self._prepared is None and len(self.unwritten) < MAX_RECORDED
-            due = min(due, self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0))
-        return min(due, self._retry_at) if self.blocked else due
+            due = min(due, max(self._not_before, self._first_ended + (RECORD_WITHIN_SECONDS if wait else 0)))
+        return min(due, max(self._not_before, self._retry_at)) if self.blocked else due
 
     def write_if_due(self, *, now: float, busy: bool) -> None:
+        if now < self._not_before:
+            return
         if self._prepared is not None:
             self._write_prepared(self._prepared, now=now)
         waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS

@@ -13,9 +13,9 @@ import pytest
 from django_pgqueue.functions import sql_files
 from tests.proofs.reliability import page, sabotage
 from tests.proofs.reliability.faults import FAULTS
-from tests.proofs.reliability.pooler import PROGRAM
 from tests.proofs.reliability.tormentor import plans
 from tests.proofs.reliability.workers import HAS_POOL
+from tests.support.pgbouncer import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "import sys; from tests.proofs.reliability.__main__ import run; sys.exit(run(sys.argv[1:]))"

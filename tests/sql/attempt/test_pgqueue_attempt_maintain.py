@@ -227,6 +227,7 @@ def test_the_sequences_of_a_copy_by_logical_replication_go_past_the_ids_of_its_t
     zeros = "0, 0, 0, 0, 0, 0, 0, 0, 0, 0, '{}', '{}'"
     session.rows("insert into pgqueue_exchange (name) values ('shop')")
     for table, columns, values in (
+        ("arrival", "dequeue_at, raw, channel, queue", "0, true, 'c', 'mail'"),
         ("binding", "exchange, pattern, queue, likeness", "'shop', '#', 'mail', '%'"),
         ("edit", "first_id, last_id, position, action, asked_by", "1, 1, 0, 'cancel', 'me'"),
         ("rollup", f"minutes, starts_at, queue, {counts}, {histograms}", f"60, '2023-11-14', 'mail', {zeros}"),

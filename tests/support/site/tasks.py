@@ -54,11 +54,11 @@ def write_row(word: str) -> None:
         cursor.execute("insert into worker_row (word) values (%s)", [word])
 
 
-@task(max_attempts=2, backoff=lambda *_: 0)
+@task(max_attempts=3, backoff=lambda _, result: 0.5 * (result.attempts - 1))
 def crash_the_server() -> None:
     """As a query does that takes all memory, or meets a fault of an extension."""
     Diary.of_this_process().write("crashes")
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:  # behind a pooler, in one session
         cursor.execute("select pg_backend_pid()")
         os.kill(cursor.fetchone()[0], signal.SIGKILL)
         cursor.execute("select 1")

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tests.proofs.reliability.faults.fault import Skipped, fault
-from tests.proofs.reliability.pooler import MISSING
+from tests.support.pgbouncer import MISSING
 
 if TYPE_CHECKING:
     import random

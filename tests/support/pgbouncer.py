@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode in front of the storm's server: stopped, killed, started again, led elsewhere."""
+"""A PgBouncer in transaction mode in front of a server of the tests: stopped, killed, started again, led elsewhere."""
 
 from __future__ import annotations
 
