@@ -1,10 +1,6 @@
 """The tests' workers on a server of their own, which is one of two."""
 
-from tests.support.server_settings import POOLED, database
+from tests.support.server_settings import database
 from tests.support.site.settings import *  # noqa: F403
 
 DATABASES = {"default": database()}
-if POOLED:
-    TASKS = {
-        "default": {"BACKEND": "django_pgqueue.backend.PgQueueBackend", "QUEUES": [], "OPTIONS": {"LISTEN": False}}
-    }

@@ -145,6 +145,7 @@ def test_a_job_that_crashes_the_server_at_once_does_so_a_few_times_only(
             pooler.start()
             after.callback(pooler.end, signal.SIGKILL)
             environment |= {"STORM_PORTS": str(pooler.port), "STORM_SESSIONS": "any", "STORM_POOLED": "1"}
+            environment["PGQUEUE_TEST_OPTIONS"] = json.dumps({"LISTEN": False})
         worker = QWorker(("--threads", "1"), environment=environment, output=tmp_path / "worker")
         after.callback(worker.kill)
         with server.connect() as admin:

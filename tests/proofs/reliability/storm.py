@@ -19,11 +19,12 @@ import psycopg
 from django.db import DatabaseError, InterfaceError, connection
 
 from django_pgqueue.worker.supervise.supervisor import KILL_SECONDS
-from tests.proofs.reliability import bystanders, log, measurements, pooler, sabotage, tasks, zones
+from tests.proofs.reliability import bystanders, log, measurements, sabotage, tasks, zones
 from tests.proofs.reliability.generator import BYSTANDERS, LIMITS, Generator
 from tests.proofs.reliability.pace import CALM, REST, STORM, Pace
 from tests.proofs.reliability.tormentor import Tormentor
 from tests.proofs.reliability.workers import GRACE_SECONDS, HAS_POOL, LOCK_SECONDS, Workers
+from tests.support import pgbouncer
 from tests.support.proxy import Proxy
 from tests.support.server import Server
 
@@ -87,7 +88,7 @@ class Storm:
         self.tormentor = Tormentor(self, seed=seed, count=faults, only=only)
         self.generator = Generator(seed, self.pace)
         self.proxy: Proxy
-        self.pooler: pooler.Pooler | None = None
+        self.pooler: pgbouncer.Pooler | None = None
         self.workers: Workers
         self.stops: list[dict[str, Any]] = []
         self.recounts: list[tuple[str, int, int]] = []
@@ -129,9 +130,9 @@ class Storm:
         self.say("starting PostgreSQL")
         self.server.make()
         self.proxy = Proxy(self.server.primary.port)
-        if pooler.PROGRAM is not None:
+        if pgbouncer.PROGRAM is not None:
             upstream, password = self.server.primary.port, self.server.password
-            self.pooler = pooler.Pooler(self.folder, self.server.account, password=password, upstream=upstream)
+            self.pooler = pgbouncer.Pooler(self.folder, self.server.account, password=password, upstream=upstream)
             self.pooler.start()
             self.generator.pooler = self.pooler.port
         variables = {
@@ -255,7 +256,7 @@ class Storm:
     def environments(self) -> dict[str, str]:
         """Those that are not there, and why."""
         reasons = {
-            "a worker and an application behind PgBouncer": "" if self.pooler else pooler.MISSING,
+            "a worker and an application behind PgBouncer": "" if self.pooler else pgbouncer.MISSING,
             "a worker with psycopg's connection pool": "" if HAS_POOL else "psycopg_pool is not installed",
         }
         return {name: reason for name, reason in reasons.items() if reason}
