@@ -212,7 +212,7 @@ def test_an_address_that_changed_after_java_was_started_is_refused(
 
 def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "django_pgqueue.spark", "export", "--lake", "nowhere"],
+        [sys.executable, "-m", "django_pgqueue.spark", "check", "--lake", "nowhere"],
         env={**os.environ, "PYSPARK_PYTHON": "/no/such/python"},
         capture_output=True,
         text=True,
