@@ -75,6 +75,16 @@ class SparkConnectRefused(SparkQueueError):
 
 NOT_STARTED = "Python worker failed to connect back"
 """Text of Spark on a machine that is too busy to start a Python worker in ten seconds.  Nothing has happened then."""
+SIGNS = {
+    NOT_STARTED: (
+        "Spark waited ten seconds for a Python process in vain: the machine is too busy, or the program in "
+        "PYSPARK_PYTHON does not start. Run the command again when the machine has less to do."
+    ),
+    "FILE_NOT_EXIST": (
+        "A file of the lake has gone while it was read, as when rows are erased: run the command again. If that says "
+        "the same, qpipeline check names the files that are missing."
+    ),
+}
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
 """What Spark's own errors begin with: the class of the error."""
 CAUSE = re.compile(r"^Caused by: (.+)", re.MULTILINE)
@@ -103,11 +113,8 @@ def reason(error: Exception) -> str | None:
 def _words(error: Exception, text: str) -> str | None:
     if found := OURS.findall(text):
         return str(found[-1])
-    if NOT_STARTED in text:
-        return (
-            "Spark waited ten seconds for a Python process in vain: the machine is too busy, or the program in "
-            "PYSPARK_PYTHON does not start. Run the command again when the machine has less to do."
-        )
+    if words := next((words for sign, words in SIGNS.items() if sign in text), None):
+        return words
     if program := NO_PROGRAM.search(text):
         return (
             f"Spark cannot start the program {program[1]!r}. Set PYSPARK_PYTHON to a Python that has this package, on "

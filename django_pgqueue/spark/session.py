@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +24,7 @@ from django_pgqueue.distribution import install_command
 from django_pgqueue.spark.errors import NoJava, SparkConnectRefused, SparkQueueError, told
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
@@ -89,12 +93,19 @@ def start(
 def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """Returns a session for the steps of the pipeline, whose driver is this process."""
     refuse_connect(master)
+    # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack, some by the root logger.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_of_others)
     spark = start(name, master=master, configuration=configuration, source=False)
     if spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
         java: Any = spark._jvm  # noqa: SLF001
         for logger in REPEATERS:
             java.org.apache.logging.log4j.core.config.Configurator.setLevel(logger, "OFF")
     return spark
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
 
 
 def refuse_connect(master: str | None) -> None:
@@ -160,7 +171,10 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     if SparkContext._active_spark_context is None and not REMOTE & os.environ.keys():  # noqa: SLF001
-        context = SparkContext.getOrCreate(SparkConf().setAppName(name).setAll(list(configuration.items())))
+        asked = SparkConf().setAppName(name).setAll(list(configuration.items()))
+        with _later_interrupts():
+            SparkContext._ensure_initialized(conf=asked)  # noqa: SLF001 -- starts Java
+        context = SparkContext.getOrCreate(asked)
         for folder in temporary:  # a signal that ends this process ends Java too, whose hooks run
             java: Any = context._jvm  # noqa: SLF001
             java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
@@ -169,6 +183,29 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
     for key, value in configuration.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def _later_interrupts() -> Iterator[None]:
+    """Lets Ctrl-C wait, the first time: while PySpark starts Java, it would leave a Java behind that nobody ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def note(*_: object) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _defaults(master: str | None) -> dict[str, str]:

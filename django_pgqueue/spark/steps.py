@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,8 +30,6 @@ SIZES = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], say: Say, progress: Progress) -> None:
     """Runs one step.  An error of this package becomes a SparkQueueError with a message for people."""
-    # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     common = {"options": given(asked, options), "progress": progress}
     with told():
         STEPS[asked.step](spark, asked, common, say)

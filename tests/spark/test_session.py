@@ -234,6 +234,7 @@ def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
             "a\n: b.S: awaitResult: \n\tat c.d\nCaused by: b.S: [NO_FILE] It is gone.",
             "Spark failed: [NO_FILE] It is gone. Its",
         ),
+        ("o1.x.\n: b.S: [FAILED_READ_FILE.FILE_NOT_EXIST] a.parquet\n\tat c.d", "A file of the lake has gone"),
         (
             "a\n: b.S: awaitResult: \n\tat c.d\nCaused by: b.S: no\nCaused by: e.F: It is full.",
             "Spark failed: e.F: It is full.",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -31,7 +32,6 @@ from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -215,6 +215,21 @@ def test_ctrl_c_in_a_terminal_ends_a_follow(
     settled(history)
     follow(spark, lake, options=options, once=True)
     assert ids(spark, lake) == [attempt.id for attempt in history.history()]
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_spark_starts_leaves_no_java(lake: Path, url: str) -> None:
+    process = pipeline("check", lake, url)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: any(is_java(child) for child in children.read_text().split()), "Java is being started", 60)
+    code, said, errors = interrupted(process)  # which waits for all that have its standard error
+    assert (code, said) == (130, "")
+    assert errors.splitlines()[-1].startswith("Interrupted. ")
+    assert "Traceback" not in errors
+
+
+def is_java(child: str) -> bool:
+    return b"SparkSubmit" in Path(f"/proc/{child}/cmdline").read_bytes()
 
 
 @pytest.mark.slow
