@@ -188,7 +188,7 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
 @contextmanager
 def _later_interrupts() -> Iterator[None]:
     """Lets Ctrl-C wait, the first time: while PySpark starts Java, it would leave a Java behind that nobody ends."""
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() or not callable(signal.getsignal(signal.SIGINT)):
         yield
         return
     came = False
