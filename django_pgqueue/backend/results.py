@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ID = re.compile(r"[1-9][0-9]{0,18}")
 MAX_ID = 2**63 - 1
+CLOCK_ERROR = dt.timedelta(days=1)
+"""An attempt may end before its message was enqueued, by a clock that was put back, and is still found."""
 DECODER = json.JSONDecoder()
 """What jsonb prints has no spaces around its value, for which ``json.loads`` looks: it takes twice as long."""
 
@@ -58,7 +60,7 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
         raise TaskResultDoesNotExist(message_text)
     # The queue first: a message leaves it in the same commit that writes its history, so it cannot be missed.
     message = Message.objects.using(database).filter(pk=message_id, task__isnull=False).first()
-    attempts = list(Attempt.objects.using(database).filter(message_id=message_id).order_by("id"))
+    attempts = _attempts(message_id, None if message is None else message.created_at, database)
     last = attempts[-1] if attempts else None
     if last is not None and last.final and last.task is not None:
         return _finished(last, attempts, backend)
@@ -69,6 +71,14 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
         )
         raise TaskResultDoesNotExist(message_text)
     return _waiting(message, attempts, backend)
+
+
+def _attempts(message_id: int, created_at: dt.datetime | None, database: str) -> list[Attempt]:
+    """Returns the ended attempts.  ``created_at``: that of a message that was in the queue a moment ago."""
+    attempts = Attempt.objects.using(database).filter(message_id=message_id).order_by("id")
+    if created_at is not None:  # each day, and each of its indexes, is a lock until the caller's transaction ends
+        attempts = attempts.filter(finished_at__gte=created_at - CLOCK_ERROR)
+    return list(attempts)
 
 
 def called(message: Received) -> tuple[list[Any], dict[str, Any]]:

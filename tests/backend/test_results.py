@@ -428,3 +428,27 @@ class TestWithoutUseTz:
         assert brought == [result]
         assert result.enqueued_at is not None
         assert abs(result.enqueued_at - timezone.now()) < dt.timedelta(minutes=5)
+
+
+def test_the_result_of_a_waiting_job_locks_no_day_from_before_it() -> None:
+    """The locks would last until the caller's transaction ends, and the server has no room for many of them."""
+    result = tasks.do_nothing.enqueue()
+
+    def locks(cursor: Any) -> int:
+        cursor.execute("""
+            select count(*) from pg_locks l join pg_index i on i.indexrelid = l.relation
+            where l.pid = pg_backend_pid() and i.indrelid = 'pgqueue_attempt_20200203'::regclass
+              and l.mode = 'AccessShareLock'
+        """)
+        [count] = cursor.fetchone()
+        return int(count)
+
+    with connection.cursor() as cursor:
+        cursor.execute("select pgqueue_attempt_partition('2020-02-03')")
+        before = locks(cursor)
+        result.refresh()
+        assert locks(cursor) == before
+        Message.objects.all().delete()
+        with pytest.raises(TaskResultDoesNotExist):
+            result.refresh()
+        assert locks(cursor) > before, "the whole history is searched for a message that is not in the queue"
