@@ -135,7 +135,7 @@ begin
             null;
     end;
     for v_partition in
-        select c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') as day
+        select c.oid::regclass as name, to_date(right(c.relname, 8), 'YYYYMMDD') as day  -- it may be in another schema
         from pg_inherits i
         join pg_class c on c.oid = i.inhrelid
         where i.inhparent = 'pgqueue_attempt'::regclass
@@ -172,7 +172,7 @@ begin
         begin
             v_unread := 0;
             for v_lake in select l.id, l.location, l.position from pgqueue_lake l order by l.id loop
-                execute format('select count(*) from %I a where a.transaction_id >= $1', v_partition.relname)
+                execute format('select count(*) from %s a where a.transaction_id >= $1', v_partition.name)
                     into v_unread using v_lake.position;
                 continue when v_unread = 0;
                 exit when v_partition.day >= v_today - p_days_kept - p_lake_days;
@@ -186,7 +186,7 @@ begin
                 v_unread := 0;
             end loop;
             continue when v_unread > 0;
-            execute format('drop table %I', v_partition.relname);
+            execute format('drop table %s', v_partition.name);
             v_changed := v_changed + 1;
             v_dropped := true;
         exception

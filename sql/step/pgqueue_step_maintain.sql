@@ -30,7 +30,7 @@ declare
     v_today date := pgqueue_clock()::date;
     v_changed integer := 0;
     v_rows integer;
-    v_partition text;
+    v_partition regclass;
     v_last_id bigint;
     v_awaited text[] := '{}';
     v_since timestamptz;  -- what has ended since is kept
@@ -143,7 +143,7 @@ begin
     end;
     if p_days_kept is not null and v_changed = 0 then  -- what was done holds locks that others wait for
         for v_partition in
-            select c.relname
+            select c.oid::regclass  -- it may be in another schema
             from pg_inherits i
             join pg_class c on c.oid = i.inhrelid
             where i.inhparent = 'pgqueue_step'::regclass
@@ -152,7 +152,7 @@ begin
             order by c.relname
         loop
             begin
-                execute format('select max(s.message_id) from %I s', v_partition) into v_last_id;
+                execute format('select max(s.message_id) from %s s', v_partition) into v_last_id;
                 -- Hardly any message that is as old has ended since: one look at each day finds them, and not one for
                 -- each message and day.
                 execute format(
@@ -160,14 +160,14 @@ begin
                         select d.message_id, coalesce(
                             (select greatest(pgqueue_clock(), m.created_at) from pgqueue_message m where m.id = d.message_id),
                             e.at) as at
-                        from (select distinct r.message_id from %I r) as d
+                        from (select distinct r.message_id from %s r) as d
                         left join (
                             select a.message_id, min(a.finished_at) as at from pgqueue_attempt a
                             where a.message_id <= $3 and a.final and a.finished_at >= $1 and a.finished_at < $2
                             group by a.message_id
                         ) as e on e.message_id = d.message_id
                      ), moved as (
-                        delete from %I s using kept k where s.message_id = k.message_id and k.at is not null
+                        delete from %s s using kept k where s.message_id = k.message_id and k.at is not null
                         returning s.*, k.at
                      )
                      insert into pgqueue_step (
@@ -178,7 +178,7 @@ begin
                     using v_since, v_until, v_last_id;
                 get diagnostics v_changed = row_count;
                 exit when v_changed > 0;
-                execute format('drop table %I', v_partition);
+                execute format('drop table %s', v_partition);
                 v_changed := v_changed + 1;
                 exit;  -- one a call
             exception

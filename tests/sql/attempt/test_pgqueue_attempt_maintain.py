@@ -496,3 +496,18 @@ def test_the_sessions_own_lock_timeout_comes_back(session: Session) -> None:
 def test_invalid_numbers_of_days_are_refused(session: Session, days: dict[str, int]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match="p_days_ahead is"):
         session.call("pgqueue_attempt_maintain", **days)
+
+
+def test_days_that_were_moved_to_another_schema_are_dropped_as_well(session: Session) -> None:
+    session.set_clock(NOON)
+    session.rows("create schema archive")
+    for noun in ("attempt", "step"):
+        assert session.one(f"select pgqueue_{noun}_partition('{FIRST}')") is True
+        session.rows(f"alter table pgqueue_{noun}_{FIRST:%Y%m%d} set schema archive")
+    session.rows("insert into pgqueue_lake (id, location, position) values ('moved', '/lake', 9223372036854775807)")
+    session.set_clock(NOON + 40 * DAY_MS)
+    for noun in ("attempt", "step"):
+        while session.value(f"pgqueue_{noun}_maintain", days_kept=30, lake_days=0):
+            pass
+    left = "select count(*) from pg_class where relnamespace = 'archive'::regnamespace and relkind = 'r'"
+    assert session.one(left) == 0
