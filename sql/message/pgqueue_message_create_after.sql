@@ -29,6 +29,7 @@ as $$
 declare
     v_max constant integer := 100000;
     v_id bigint;
+    v_gone bigint[];
 begin
     if cardinality(p_after_ids) > v_max then
         raise exception 'p_after_ids has % ids', cardinality(p_after_ids)
@@ -66,19 +67,26 @@ begin
     )
     select w.id into v_id from woken w;
     if p_keep_results and v_id is not null then
+        insert into pgqueue_child (message_id, parent_id, created_at, cancels, by_after)
+        select distinct a.id, v_id, pgqueue_clock(), false, true from unnest(p_after_ids) as a (id) where a.id is not null;
+        v_gone := array(
+            select a.id from unnest(p_after_ids) as a (id)
+            where a.id is not null and (select true from pgqueue_message d where d.id = a.id) is null);
         -- Apart, because each statement that names the history needs a lock for each day, and its indexes, until the
         -- caller's transaction ends.
-        insert into pgqueue_child (
-            message_id, parent_id, created_at, cancels, by_after, status, error_class, error_message, result)
-        select i.id, v_id, pgqueue_clock(), false, true, a.status, a.error_class, a.error_message, a.result
-        from (select distinct g.id from unnest(p_after_ids) as g (id) where g.id is not null) as i
-        left join lateral (  -- what has ended already may be older than the history that is looked at later
-            select h.status, h.error_class, h.error_message, h.result
-            from pgqueue_attempt h
-            where h.message_id = i.id and h.final and (select true from pgqueue_message d where d.id = i.id) is null
-            order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
-            limit 1
-        ) as a on true;
+        if v_gone <> '{}' then
+            update pgqueue_child c
+            set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
+            from (select distinct g.id from unnest(v_gone) as g (id)) as i
+            cross join lateral (  -- what has ended already may be older than the history that is looked at later
+                select h.status, h.error_class, h.error_message, h.result
+                from pgqueue_attempt h
+                where h.message_id = i.id and h.final
+                order by h.id + 0 desc  -- not by the index of ids, from the newest of all on
+                limit 1
+            ) as a
+            where c.message_id = i.id and c.parent_id = v_id;
+        end if;
     end if;
     return v_id;
 end

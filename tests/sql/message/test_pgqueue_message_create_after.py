@@ -116,15 +116,17 @@ def test_results_that_are_wanted_are_kept_for_the_message_that_waits(session: Se
     assert outcomes(plain) == [("unknown", None)] * 2
 
 
-def test_without_results_no_day_of_the_history_is_locked(connect: Connect) -> None:
+def test_no_day_of_the_history_is_locked_for_messages_that_have_not_ended(connect: Connect) -> None:
     """The locks would last until the caller's transaction ends, and the server has no room for many of them."""
     session = connect()
+    first = session.create("first")
     locked = (
         "select count(*) from pg_locks where pid = pg_backend_pid() and relation in ("
         "select inhrelid from pg_inherits where inhparent = 'pgqueue_attempt'::regclass)"
     )
     with session.connection.transaction():
-        create_after(session, 1)
+        create_after(session, first - 1)
+        create_after(session, first, keep_results=True)
         assert session.one(locked) == 0
-        create_after(session, 1, keep_results=True)
+        create_after(session, first - 1, keep_results=True)
         assert session.one(locked) > 0
