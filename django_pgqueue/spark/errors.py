@@ -87,7 +87,10 @@ SIGNS = {
 }
 CONDITION = re.compile(r"\[[A-Z][A-Z_.]+\] .+")
 """What Spark's own errors begin with: the class of the error."""
-CAUSE = re.compile(r"^Caused by: (.+)", re.MULTILINE)
+CAUSE = re.compile(r"^Caused by: ([\w.$]+: .+)", re.MULTILINE)
+"""One with words: the last of all may be a bare name, such as that of the end of a stream."""
+CUT_OFF = re.compile(r"An error occurred while calling \S+")
+"""All that py4j says of a connection that broke while it waited for the answer."""
 NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 OF_SPARK, OF_FILES = "Spark failed", "Files cannot be read or written"
 HAPPENED = {"py4j": OF_SPARK, "pyspark": OF_SPARK, "_internal": OF_FILES}
@@ -134,7 +137,9 @@ def _words(error: Exception, text: str) -> str | None:
 def has_lost_java(error: Exception) -> bool:
     frames = walk_tb(error.__traceback__)
     is_of_py4j = any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in frames)
-    return type(error).__name__ == "Py4JNetworkError" or (is_of_py4j and isinstance(error, ConnectionError))
+    kind = type(error).__name__
+    is_cut_off = kind == "Py4JError" and CUT_OFF.fullmatch(str(error)) is not None
+    return kind == "Py4JNetworkError" or is_cut_off or (is_of_py4j and isinstance(error, ConnectionError))
 
 
 def _happened(error: Exception) -> str | None:

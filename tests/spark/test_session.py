@@ -12,7 +12,7 @@ import py4j
 import pyspark
 import pytest
 from psycopg.conninfo import make_conninfo
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from django_pgqueue.spark import session as sessions_of_spark
@@ -240,6 +240,14 @@ def test_a_python_that_is_not_there_is_named_before_java_starts() -> None:
             "Spark failed: e.F: It is full.",
         ),
         (
+            "a\n: b.S: Job aborted.\n\tat c.d\nCaused by: b.S: It crashed.\n\tat c.d\nCaused by: java.io.EOFException",
+            "Spark failed: b.S: It crashed.",
+        ),
+        (
+            "An error occurred while calling o1.x.\n: b.S: Job aborted: It crashed.\nCaused by: java.io.EOFException",
+            "Spark failed: b.S: Job aborted: It crashed.",
+        ),
+        (
             "x\nTraceback (most recent call last):\n  File 'a'\n    b\nOSError: [Errno 28] No space left\n\tat a.b.C",
             "A task failed: OSError: [Errno 28] No space left",
         ),
@@ -259,8 +267,11 @@ def test_an_error_of_a_java_that_has_ended_says_so() -> None:
 
     with pytest.raises(ConnectionRefusedError) as refused:
         exec("raise ConnectionRefusedError", {"__name__": "py4j.clientserver"})  # noqa: S102
-    for error in (Py4JNetworkError("Error while sending"), OfJava(), refused.value):
+    cut_off = Py4JError("An error occurred while calling o12.save")
+    for error in (Py4JNetworkError("Error while sending"), OfJava(), refused.value, cut_off):
         assert str(reason(error)).startswith("Spark's Java process has ended: ")
+    unknown = Py4JError("An error occurred while calling o12.save. Trace:\njava.lang.X: Method save does not exist\n")
+    assert "does not exist" in str(reason(unknown))
     assert reason(ConnectionRefusedError("of a function of the project")) is None
 
 
