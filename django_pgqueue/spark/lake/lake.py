@@ -287,15 +287,23 @@ class Lake:
             raise LakeConflict(self._busy()) from error
         (self.place / "attempts").sync_log(version.number + 1)
 
-    def replace(self, name: str, since: dt.date, until: dt.date, rows: pa.Table, marks: Mapping[str, int]) -> None:
-        """Replaces the days of a table of the report."""
+    def replace(  # noqa: PLR0917
+        self,
+        name: str,
+        since: dt.date,
+        until: dt.date,
+        rows: pa.Table,
+        marks: Mapping[str, int],
+        today: dt.date,
+    ) -> None:
+        """Replaces the days of a table of the report, and those after today."""
         create(self.place / name, SCHEMAS[name])
         dated = rows.append_column("date", pc.floor_temporal(rows["hour"], unit="day").cast(pa.date32()))
         about = CommitProperties(
             app_transactions=[Transaction(key, value) for key, value in marks.items()],
             custom_metadata={"written_by": "report"},
         )
-        days = f"date >= '{since}' and date <= '{until}'"
+        days = f"date >= '{since}' and date <= '{until}' or date > '{today}'"
         for _ in range(ATTEMPTS_AT_A_COMMIT):
             table = self.opened(name)
             before = table.version()

@@ -70,7 +70,8 @@ def report(
         before = lake.version()
         kept = KeptColumns.decided(before, PipelineOptions.of(options))
         short = [name for name in kept.names if name in {*NEEDED, "error_message"}]
-        since, until = period(lake, before, since, until, origin.today())
+        today = origin.today()
+        since, until = period(lake, before, since, until, today)
         begin, end = midnight(since), midnight(until + dt.timedelta(days=1))
         progress.step(f"reporting {since} to {until}")
         attempts = read_files(lake, "attempts", before.files(since=since), short)
@@ -87,8 +88,8 @@ def report(
         waiting.unpersist()
         progress.step("writing to PostgreSQL")
         # First: the lake records how far the report has come, and the next one begins there.
-        copy(rows, begin, end, options)
-        keep(lake, rows, since, until)
+        copy(rows, begin, end, midnight(today + dt.timedelta(days=1)), options)
+        keep(lake, rows, since, until, today)
         progress.step("looking at the quality of the data")
         unread, seconds = origin.unread(before.position)
         seen = quality(attempts, **limits)
@@ -108,7 +109,7 @@ def period(
     if not days:
         message = "The lake has no attempts to report on. Export some first."
         raise LakeError(message)
-    reported = reported_until(lake)
+    reported = reported_until(lake, today)
     until = min(until or days[-1], today)  # a day to come, that a wrong clock has made, would be the end for good
     if since is None:
         since = days[0] if reported is None else min(reported, until) - dt.timedelta(days=DAYS_AGAIN)
@@ -130,8 +131,10 @@ def waiting_messages(spark: SparkSession, options: Mapping[str, str], masked: Se
     return messages.withColumnRenamed("locked_at", "started_at")
 
 
-def reported_until(lake: Lake) -> dt.date | None:
-    """Returns how far all tables have come.  Another program may have restored one to an earlier version."""
+def reported_until(lake: Lake, today: dt.date) -> dt.date | None:
+    """Returns how far all tables have come.  Another program may have restored one to an earlier version.  None: all
+    days are to be reported, as after a report of days to come, which wrote none of those since then.
+    """
     found = []
     for name in TABLES:
         table = lake.table(name)
@@ -141,14 +144,14 @@ def reported_until(lake: Lake) -> dt.date | None:
         elif name == "report_hour":  # the others of a lake of an earlier release have no mark
             return None
     known = [day for day in found if day is not None]
-    return dt.date.fromordinal(min(known)) if known == found else None
+    return dt.date.fromordinal(min(known)) if known == found and max(known) <= today.toordinal() else None
 
 
-def keep(lake: Lake, rows: Mapping[str, pa.Table], since: dt.date, until: dt.date) -> None:
-    """Replaces the reported days in the lake, one table after the other."""
-    last = max(until, reported_until(lake) or until).toordinal()
+def keep(lake: Lake, rows: Mapping[str, pa.Table], since: dt.date, until: dt.date, today: dt.date) -> None:
+    """Replaces the reported days in the lake, one table after the other.  Days to come go."""
+    last = max(until, reported_until(lake, today) or until).toordinal()
     for name in reversed(TABLES):  # the hours come last: they record how far the report has come
-        lake.replace(name, since, until, rows[name], {REPORTED: last})
+        lake.replace(name, since, until, rows[name], {REPORTED: last}, today)
 
 
 def rows_of(frame: DataFrame, name: str) -> pa.Table:
@@ -156,15 +159,22 @@ def rows_of(frame: DataFrame, name: str) -> pa.Table:
     return frame.select(*(F.col(field.name).cast(field.dataType) for field in schema)).toArrow().cast(arrow(schema))
 
 
-def copy(rows: Mapping[str, pa.Table], since: dt.datetime, until: dt.datetime, options: Mapping[str, str]) -> None:
-    """Replaces the reported hours in PostgreSQL, in one transaction."""
+def copy(
+    rows: Mapping[str, pa.Table],
+    since: dt.datetime,
+    until: dt.datetime,
+    tomorrow: dt.datetime,
+    options: Mapping[str, str],
+) -> None:
+    """Replaces the reported hours in PostgreSQL, in one transaction.  Days to come go."""
     with database.connect(database.writing(PipelineOptions.of(options))) as connection, connection.transaction():
         # One report at a time; readers of the tables see the previous one meanwhile.
         connection.execute("lock table pgqueue_report_hour in share row exclusive mode")
         cursor = connection.cursor()
         for name, table in rows.items():
             # The names are those of this package.
-            cursor.execute(f"delete from pgqueue_{name} where hour >= %s and hour < %s".encode(), (since, until))  # noqa: S608
+            replaced = f"delete from pgqueue_{name} where hour >= %s and hour < %s or hour >= %s"  # noqa: S608
+            cursor.execute(replaced.encode(), (since, until, tomorrow))
             with cursor.copy(f"copy pgqueue_{name} ({', '.join(table.column_names)}) from stdin".encode()) as copied:
                 for batch in table.to_batches(max_chunksize=10_000):
                     for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):

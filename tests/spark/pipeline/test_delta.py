@@ -20,10 +20,11 @@ from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
 from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
 from django_pgqueue.spark.lake.reading import StoredFilesReader
-from django_pgqueue.spark.lake.schema import REPORT_HOUR, SCHEMAS
+from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.lake.upkeep import compact, erase
 from django_pgqueue.spark.pipeline import Scenario, adopt, export, replay, report, whatif
 from django_pgqueue.spark.pipeline.reporting import TABLES, reported_until
+from django_pgqueue.spark.pipeline.source_database import Origin
 from django_pgqueue.spark.schema import ATTEMPTS, arrow
 from tests.spark.pipeline.conftest import ended
 from tests.spark.pipeline.test_export import DAY, ids
@@ -132,7 +133,7 @@ def test_a_report_that_ends_before_postgresql_has_it_is_made_again(
             report(spark, lake, options=options)
     finally:
         session.rows("alter table pgqueue_report_away rename to pgqueue_report_error")
-    assert reported_until(Lake.open(spark, lake)) is None, "the next one begins at the first day again"
+    assert reported_until(Lake.open(spark, lake), dt.date.max) is None, "the next one begins at the first day again"
 
 
 def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
@@ -142,8 +143,6 @@ def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
     add(connect(), lake)
     every: dict[str, Any] = {"since": dt.date.min, "until": dt.date.max}
     assert today <= report(spark, lake, options=options, **every).until <= today + dt.timedelta(days=1)
-    Lake.open(spark, lake).replace("report_hour", DAY, DAY, arrow(REPORT_HOUR).empty_table(), {REPORTED: 999_999})
-    assert report(spark, lake, options=options).until >= today, "also after a report of days to come"
     assert read_lake(spark, lake, **every).count() == 1
     nowhere: dict[str, Any] = {"since": dt.date.max, "until": dt.date.min}
     for step in (
@@ -156,16 +155,28 @@ def test_days_out_of_reach_are_those_that_there_are_and_others_are_refused(
 
 
 def test_an_attempt_of_a_wrong_clock_does_not_end_the_reports(
-    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
     ended(session)
-    session.rows("update pgqueue_attempt set finished_at = finished_at + interval '50 years'")
+    session.rows("update pgqueue_attempt set finished_at = finished_at + interval '9 days'")
     ended(session)
     export(spark, lake, options=options)
     first = report(spark, lake, options=options)
     assert first.since == first.until == session.one("select (pgqueue_clock() at time zone 'UTC')::date")
-    assert reported_until(Lake.open(spark, lake)) == first.until
+    assert reported_until(Lake.open(spark, lake), dt.date.max) == first.until
+
+    later = first.until + dt.timedelta(days=9)
+    with monkeypatch.context() as earlier_release:
+        earlier_release.setattr(Origin, "today", lambda _: later)
+        assert report(spark, lake, options=options).until == later
+    again = report(spark, lake, options=options)
+    assert again == first, "all days, because the report of days to come was the last one"
+    assert reported_until(Lake.open(spark, lake), dt.date.max) == first.until
+    for name in TABLES[:2]:
+        assert session.one(f"select max((hour at time zone 'UTC')::date) from pgqueue_{name}") == first.until
+        days = {file.date for file in files_of(DeltaTable(str(lake / name)))}
+        assert max(days) == first.until
 
 
 def test_the_rows_of_one_person_are_erased_and_the_log_has_no_values(
@@ -293,16 +304,16 @@ def test_a_report_begins_where_a_table_ends_that_was_restored(
     add(connect(), lake)
     opened = Lake.open(spark, lake)
     report(spark, lake, options=options)
-    until = reported_until(opened)
+    until = reported_until(opened, dt.date.max)
     assert until is not None
     for name in TABLES:
         marks = {REPORTED: until.toordinal() + 9}
-        opened.replace(name, DAY, DAY, arrow(SCHEMAS[name]).empty_table(), marks)
-    assert reported_until(opened) == until + dt.timedelta(days=9)
+        opened.replace(name, DAY, DAY, arrow(SCHEMAS[name]).empty_table(), marks, dt.date.max)
+    assert reported_until(opened, dt.date.max) == until + dt.timedelta(days=9)
     DeltaTable(str(lake / "report_queue")).restore(1)
-    assert reported_until(opened) == until
+    assert reported_until(opened, dt.date.max) == until
     DeltaTable(str(lake / "report_queue")).restore(0)
-    assert reported_until(opened) is None, "and all days are reported again"
+    assert reported_until(opened, dt.date.max) is None, "and all days are reported again"
 
 
 def test_a_torn_commit_is_told_in_a_line_and_without_it_its_rows_come_again(
