@@ -96,8 +96,9 @@ def start_here(name: str, *, master: str | None, configuration: Mapping[str, str
     # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack, some by the root logger.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_of_others)
+    is_unsaid = "spark.log.level" not in configuration and not _is_running()
     spark = start(name, master=master, configuration=configuration, source=False)
-    if spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
+    if is_unsaid and spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
         java: Any = spark._jvm  # noqa: SLF001
         for logger in REPEATERS:
             java.org.apache.logging.log4j.core.config.Configurator.setLevel(logger, "OFF")
@@ -106,6 +107,12 @@ def start_here(name: str, *, master: str | None, configuration: Mapping[str, str
 
 def _is_of_others(record: logging.LogRecord) -> bool:
     return "py4j" not in record.pathname
+
+
+def _is_running() -> bool:
+    """Whether this process has a Spark, whose logs are those of its other jobs, too."""
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None  # noqa: SLF001
 
 
 def refuse_connect(master: str | None) -> None:

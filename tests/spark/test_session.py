@@ -95,6 +95,24 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
     assert PgQueueDataSource.name() == "pgqueue"
 
 
+def levels(spark: SparkSession) -> list[str]:
+    java: Any = spark._jvm
+    loggers = map(java.org.apache.logging.log4j.LogManager.getLogger, sessions_of_spark.REPEATERS)
+    return [logger.getLevel().toString() for logger in loggers]
+
+
+@pytest.mark.parametrize(("is_running", "given"), [(True, {}), (False, {"spark.log.level": "ERROR"})])
+def test_the_steps_leave_logs_as_a_session_that_runs_or_an_option_has_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_running: bool, given: dict[str, str]
+) -> None:
+    assert sessions_of_spark._is_running()
+    monkeypatch.setattr(sessions_of_spark, "_is_running", lambda: is_running)
+    before = levels(spark)
+    assert sessions_of_spark.start_here("another name", master=None, configuration=given) is spark
+    assert levels(spark) == before
+    assert "OFF" not in before
+
+
 IMPORTS = """
 import sys
 sys.modules["django"] = None  # an import of it is an error
