@@ -26,6 +26,7 @@ TAKEN = """
 """
 # Uses the block range index, whatever the statistics say: a sequential scan would read the whole history.
 BY_INDEX = "set local enable_seqscan = off"
+DURABLE = "select set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off'"
 WRITTEN = "select pg_logical_emit_message(true, 'pgqueue', '') where not pg_is_in_recovery()"
 BEHIND = "select 1 where pg_snapshot_xmin(pg_current_snapshot())::text::bigint < {}"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
@@ -86,10 +87,11 @@ def horizon(connection: psycopg.Connection) -> int:
 def make_durable(connection: psycopg.Connection) -> None:
     """Waits until the disk has all transactions that have ended, those with ``synchronous_commit`` off too.  A server
     that crashes without them uses their ids again: what follows the history is past them, and would never read the
-    rows.  A replica has only what is on its primary's disk.
+    rows.  A replica has only what is on its primary's disk.  A synchronous standby is waited for only where the
+    commits of this login do so.
     """
     with connection.transaction():
-        connection.execute("set local synchronous_commit = on")
+        connection.execute(DURABLE)
         connection.execute(WRITTEN)
 
 

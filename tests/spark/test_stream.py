@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.options import PipelineOptions
 from django_pgqueue.spark.schema import chosen
+from django_pgqueue.spark.snapshot import make_durable
 from django_pgqueue.spark.stream import PgQueueStreamReader
 from tests.spark.conftest import arguments, finish
 from tests.spark.pipeline.test_standby import standby
@@ -100,6 +101,18 @@ def test_a_server_that_crashes_has_the_transactions_that_the_stream_has_passed(
         second = finish(Session(admin))
     assert follower.next() == second
     assert second > first
+
+
+@pytest.mark.timeout(60)
+def test_a_standby_that_is_away_holds_up_nobody_whose_commits_do_not_wait_for_it(server: Server) -> None:
+    with server.connect() as reader:
+        reader.execute("alter system set synchronous_standby_names = 'away'")
+        reader.execute("select pg_reload_conf()")
+        wait_until(lambda: reader.execute("show synchronous_standby_names").fetchone() == ("away",), "it is set")
+        for level in ("local", "off"):
+            reader.execute(f"set synchronous_commit = {level}".encode())
+            make_durable(reader)
+            assert reader.execute("show synchronous_commit").fetchone() == (level,)
 
 
 @pytest.mark.slow
