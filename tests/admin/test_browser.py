@@ -359,6 +359,9 @@ def test_times_and_units_keep_their_order_from_right_to_left(page: browser.Page)
         links = "[...document.querySelectorAll('#changelist-filter a')]"
         page.driver.execute_script(f"{links}.find(one => one.innerText === '1 s to 10 s').id = 'seconds'")
         assert page.driver.execute_script(script, "#seconds")[2]
+        page.open(f"{SCHEDULES}add/")
+        aligned = "return getComputedStyle(document.querySelector('textarea')).textAlign"
+        assert page.driver.execute_script(aligned) == "left", "JSON has indentation"
 
 
 def test_a_card_on_a_phone_has_room_for_the_names_of_its_columns(page: browser.Page) -> None:
