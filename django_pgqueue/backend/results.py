@@ -60,7 +60,7 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
         raise TaskResultDoesNotExist(message_text)
     # The queue first: a message leaves it in the same commit that writes its history, so it cannot be missed.
     message = Message.objects.using(database).filter(pk=message_id, task__isnull=False).first()
-    attempts = _attempts(message_id, None if message is None else message.created_at, database)
+    attempts = _attempts(message_id, message, database)
     last = attempts[-1] if attempts else None
     if last is not None and last.final and last.task is not None:
         return _finished(last, attempts, backend)
@@ -73,11 +73,14 @@ def load(result_id: str, *, backend: PgQueueBackend) -> AnyTaskResult:
     return _waiting(message, attempts, backend)
 
 
-def _attempts(message_id: int, created_at: dt.datetime | None, database: str) -> list[Attempt]:
-    """Returns the ended attempts.  ``created_at``: that of a message that was in the queue a moment ago."""
+def _attempts(message_id: int, message: Message | None, database: str) -> list[Attempt]:
+    """Returns the ended attempts.  ``message``: if it was in the queue a moment ago."""
     attempts = Attempt.objects.using(database).filter(message_id=message_id).order_by("id")
-    if created_at is not None:  # each day, and each of its indexes, is a lock until the caller's transaction ends
-        attempts = attempts.filter(finished_at__gte=created_at - CLOCK_ERROR)
+    if message is not None:  # each day, and each of its indexes, is a lock until the caller's transaction ends
+        recent = list(attempts.filter(finished_at__gte=message.created_at - CLOCK_ERROR))
+        has_first = any(attempt.attempt == 1 for attempt in recent)
+        if has_first or message.attempt - (message.unlock_at is not None) < 1:
+            return recent  # else an enqueue with its unique key has given it a later time
     return list(attempts)
 
 

@@ -164,15 +164,20 @@ class Session:
         logger.info(line, self.consumer)
         return True
 
+    @property
+    def flushes(self) -> bool:
+        """Whether the server may have crashed within the last minute."""
+        return time.monotonic() < self._flush_until
+
     def begin_to_flush(self) -> None:
         """Called when the server may have lost claims in a crash."""
         self._flush_until = time.monotonic() + FLUSH_SECONDS
 
     def flush_claims(self) -> None:
-        """Waits for the disk, if the server may have crashed within the last minute.  Called after a claim, before what
-        it has claimed begins: in a transaction, the commit waits.
+        """Waits for the disk if need be.  Called after a claim, before anything of it begins: in a transaction, the
+        commit waits.
         """
-        if time.monotonic() < self._flush_until:
+        if self.flushes:
             functions.flush(self.statements)
 
     def failed(self, error: Exception) -> float:

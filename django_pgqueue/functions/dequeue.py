@@ -141,7 +141,7 @@ def message_dequeue(
 
     ``flush=False``: the claim's own transaction does not wait for the disk.
     ``brief=False``: the transaction goes on after the claim.
-    ``care``: each row is read in its own right, for a consumer whose last claim could not be sent.
+    ``care``: each row is read in its own right, for a consumer whose last claim could not be sent; never flushed.
     ``unreadable`` is called with the id, the attempt and the error of each row that was claimed and cannot be read.
     """
     with connection.cursor() as cursor:

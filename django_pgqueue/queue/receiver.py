@@ -190,7 +190,8 @@ class Pump:
         # A sleeper claims, and asks when the next message is due, for the price of one transaction.
         polls, asked = self.polling.is_poll, time.monotonic()
         self.polling.looks()
-        with self.session.transaction() if polls else nullcontext():
+        # A claim that is to be flushed is not committed before that.
+        with self.session.transaction() if polls or self.session.flushes else nullcontext():
             claimed = self._claimed(room, polls=polls)
         self._hand_over(claimed, asked=asked)
         if claimed and self.polling.asleep and not self.polling.stays_asleep:

@@ -129,7 +129,7 @@ class WorkerProcess:
             registration=self.registration,
             options=self.options,
             unrecorded=self.recorder.__len__,
-            may_take=self.upkeep.recycling.room,
+            may_take=self._may_take,
             settle=self.upkeep.settle,
             schedules=self.upkeep.scheduler.fired,
             on_claim=self.reporter.claimed,
@@ -241,6 +241,10 @@ class WorkerProcess:
         if self.polling.hurries and not self.held and not self.session.is_left_alone:
             self._claim_if_due()
 
+    def _may_take(self, unfinished: int) -> int:
+        """Takes nothing while ends cannot be recorded: after a crash of this process they would all run again."""
+        return 0 if self.recorder.fails else self.upkeep.recycling.room(unfinished)
+
     def _claim_if_due(self) -> None:
         if not (self.phase.is_leaving or self.orders.is_paused):
             self.claimer.claim_if_due()
@@ -282,7 +286,9 @@ class WorkerProcess:
 
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)
-        if "lost" in otherwise.values():  # perhaps the server crashed behind a pooler, and its claim with it
+        if (
+            "lost" in otherwise.values()
+        ):  # perhaps by a crash of the server, which a pooler hides, and their claims with it
             self.session.begin_to_flush()
         self.claimer.recorded(ends)
         self.upkeep.vacuum.jobs += len(ends)

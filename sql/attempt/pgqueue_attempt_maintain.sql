@@ -38,6 +38,7 @@ declare
     v_prepared date := '-infinity';
     v_refused date[] := '{}';
     v_dropped boolean := false;
+    v_behind boolean := false;
     v_refusal text;
     v_detail text;
     v_sqlstate text;
@@ -67,7 +68,6 @@ begin
             select pg_get_serial_sequence(o.name, 'id')::regclass, o.known
             from (values
                 ('pgqueue_attempt', (select max(a.id) from pgqueue_attempt a where a.id < v_foreign_id)),
-                ('pgqueue_arrival', (select max(r.id) from pgqueue_arrival r where r.id < v_foreign_id)),
                 ('pgqueue_binding', (select max(b.id) from pgqueue_binding b where b.id < v_foreign_id)),
                 ('pgqueue_edit', (select max(e.id) from pgqueue_edit e where e.id < v_foreign_id)),
                 ('pgqueue_rollup', (select max(r.id) from pgqueue_rollup r where r.id < v_foreign_id)),
@@ -79,9 +79,16 @@ begin
             continue when coalesce(pg_sequence_last_value(v_ids.sequence), 0) >= coalesce(v_ids.known, 0);
             -- Far enough that no other session is past it by now.
             perform setval(v_ids.sequence, v_ids.known + 1000);
+            v_behind := true;
             raise warning 'the sequence % was behind the ids that are in use, and continues after %',
                 v_ids.sequence, v_ids.known + 1000;
         end loop;
+        if v_behind then  -- only then, because no index finds its largest id
+            select s.sequence, coalesce(max(a.id), 0) as known into v_ids
+            from (select pg_get_serial_sequence('pgqueue_arrival', 'id')::regclass as sequence) as s
+            left join pgqueue_arrival a on true group by 1;
+            perform setval(v_ids.sequence, greatest(v_ids.known, coalesce(pg_sequence_last_value(v_ids.sequence), 0)) + 1000);
+        end if;
         raise exception using errcode = 'PQ001', message = 'all ids are looked at';
     exception
         when sqlstate 'PQ001' then  -- all ids are looked at

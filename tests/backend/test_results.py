@@ -24,7 +24,7 @@ from django_pgqueue.compat import (
     TaskResultStatus,
 )
 from django_pgqueue.exceptions import UnknownTask
-from django_pgqueue.functions import NewMessage, enqueue, message_cancel, message_dequeue
+from django_pgqueue.functions import Error, NewMessage, enqueue, message_cancel, message_defer, message_dequeue
 from django_pgqueue.models import Message
 from tests.support import tasks
 from tests.support.django_tasks_api import default_task_backend
@@ -452,3 +452,14 @@ def test_the_result_of_a_waiting_job_locks_no_day_from_before_it() -> None:
         with pytest.raises(TaskResultDoesNotExist):
             result.refresh()
         assert locks(cursor) > before, "the whole history is searched for a message that is not in the queue"
+
+
+def test_errors_from_before_a_debounce_with_an_expiry_stay_in_the_result() -> None:
+    """Such an enqueue gives a message that waits for its retry a later time."""
+    result = tasks.fail_thrice.enqueue()
+    [message] = message_dequeue(connection, queues=None, limit=1, lock_ms=60_000, worker="me", tasks=True)
+    error = Error(error_class="builtins.OSError", message="it is raining")
+    assert message_defer(connection, message, error=error, delay_ms=60_000, max_attempts=3) == "retried"
+    Message.objects.update(created_at=timezone.now() + dt.timedelta(days=3))
+    result.refresh()
+    assert len(result.errors) == len(result.worker_ids) == 1

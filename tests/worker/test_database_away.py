@@ -147,11 +147,41 @@ def test_a_disk_of_the_server_that_is_full_is_tried_less_and_less_often(
         diary.allow("x-1")
         worker.says("retry_in_seconds=2.0: No space left on device")
         assert worker.output.count("No space left on device") < 20
+        waits = hold.enqueue("y")
         seen = session.value("select seen_at from pgqueue_worker")
         wait_until(lambda: session.value("select seen_at from pgqueue_worker") > seen, "it does what it can")
+        assert session.value("select worker from pgqueue_message where id = %s", int(waits.id)) is None, (
+            "it takes no more"
+        )
     finally:
         session.rows("drop function be_full cascade")
     assert statuses(ended(result)) == ["succeeded"]
+    diary.allow("y-1")
+    assert statuses(ended(waits)) == ["succeeded"]
+    assert worker.stop() == 0
+
+
+def test_ends_are_recorded_while_claims_fail(start: Start, diary: Diary, session: Session) -> None:
+    result = hold.enqueue("x")
+    worker = start("--threads", "2", "--lock-seconds", "600")
+    started(diary, "x")
+    session.rows("""
+        create function be_full() returns trigger language plpgsql
+        as $$ begin raise exception 'No space left on device' using errcode = 'disk_full'; end $$
+    """)
+    session.rows("""
+        create trigger be_full before update on pgqueue_message for each row
+        when (new.worker is not null) execute function be_full()
+    """)
+    try:
+        waits = hold.enqueue("y")
+        worker.says("retry_in_seconds=0.4: No space left on device")
+        diary.allow("x-1")
+        assert statuses(ended(result)) == ["succeeded"]
+    finally:
+        session.rows("drop function be_full cascade")
+    diary.allow("y-1")
+    assert statuses(ended(waits)) == ["succeeded"]
     assert worker.stop() == 0
 
 

@@ -209,5 +209,5 @@ def test_a_message_that_crashes_the_server_at_once_uses_its_attempts_up(server: 
     with server.connect() as admin:
         admin.execute("select pgqueue_message_create('{}', p_queue => 'raw', p_max_attempts => 3)")
     command = [sys.executable, "-c", LISTEN]
-    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=120)
     assert [int(line) for line in done.stdout.split()][-3:] == [1, 2, 3]

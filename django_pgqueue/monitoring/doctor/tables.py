@@ -125,7 +125,7 @@ KNOWN_IDS = {
     **{
         table: MAX_ID.format(table)
         for table in (
-            "pgqueue_attempt", "pgqueue_arrival", "pgqueue_binding", "pgqueue_edit", "pgqueue_rollup",
+            "pgqueue_attempt", "pgqueue_binding", "pgqueue_edit", "pgqueue_rollup",
             "pgqueue_report_hour", "pgqueue_report_queue", "pgqueue_report_error",
         )
     },

@@ -67,6 +67,10 @@ class Recorder:
         self.blocked: list[EndedAttempt] = []
         self._prepared: Successes | None = None
         self._first_ended = self._retry_at = self._not_before = 0.0
+        self.fails = False
+        """Whether ends are kept that could not be written because of the connection, or of the server."""
+        self._has_failed = False
+        """The same, since the last pause."""
         self._refusals: dict[Key, int] = {}
         self._blocked: dict[Key, int] = {}
 
@@ -93,12 +97,13 @@ class Recorder:
                 self._prepared = Successes.of(list(ends), worker=worker)
 
     def pause(self, seconds: float, *, now: float) -> None:
-        """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first.  If
-        the connection has stayed open, other parts of the worker come first: this one may be what fails.
+        """Writes nothing for ``seconds``, and then at once: whatever breaks the next connection shall not be first.
+        Where these writes have just failed on a connection that is open, the other parts of the worker come first.
         """
         self._prepared = None
-        sooner = RECORD_WITHIN_SECONDS if self.session.is_closed else -RECORD_WITHIN_SECONDS
-        self._not_before = now + seconds - sooner
+        self.fails = self.fails or self._has_failed
+        comes_last, self._has_failed = self._has_failed and not self.session.is_closed, False
+        self._not_before = now + seconds + (RECORD_WITHIN_SECONDS if comes_last else -RECORD_WITHIN_SECONDS)
 
     def due_at(self, *, busy: bool, ended: int = 0) -> float:
         """Returns when to write, by the monotonic clock.  ``busy``: more ends will come, and can be written together.
@@ -113,6 +118,7 @@ class Recorder:
     def write_if_due(self, *, now: float, busy: bool) -> None:
         if now < self._not_before:
             return
+        self._has_failed = True
         if self._prepared is not None:
             self._write_prepared(self._prepared, now=now)
         waits = busy and len(self.unwritten) < MAX_RECORDED and now - self._first_ended < RECORD_WITHIN_SECONDS
@@ -120,6 +126,9 @@ class Recorder:
             self.write()
         if self.blocked and now >= self._retry_at:
             self.write_blocked(now=now)
+        self._has_failed = False
+        if not self.unwritten:
+            self.fails = False
 
     def _write_prepared(self, successes: Successes, *, now: float) -> None:
         """Writes what is prepared.  What has ended since then may wait for others."""
