@@ -860,16 +860,20 @@ def test_a_release_that_is_not_listed_is_refused(project: Project) -> None:
         ReplaceFunction(FAIL, since="0.1.0")
 
 
+def move_tables(session: Session, schema: str) -> None:
+    session.rows(f"create schema {schema}")
+    tables = "select oid::regclass from pg_class where relname ~ '^pgqueue' and relkind in ('r', 'p')"
+    for table in session.column(tables):
+        session.rows(f"alter table {table} set schema {schema}")
+
+
 @pytest.mark.parametrize("is_first", [True, False], ids=["tables first", "functions first"])
 def test_tables_that_were_moved_without_their_functions_are_repaired(conninfo: str, is_first: bool) -> None:
     path = "shop,public" if is_first else "public,shop"
     with queue_of(conninfo) as (database, session):
         session.rows("select pgqueue_message_create('\"kept\"')")
         whole = described(session)
-        session.rows("create schema shop")
-        tables = "select oid::regclass from pg_class where relname ~ '^pgqueue' and relkind in ('r', 'p')"
-        for table in session.column(tables):
-            session.rows(f"alter table {table} set schema shop")
+        move_tables(session, "shop")
         session.rows(f"set search_path = {path}")
         with pytest.raises(OutdatedQueue, match=r"in the schema shop, and its functions in public\..*sql/repin\.sql"):
             require_queue(session.connection, "default")
@@ -884,6 +888,77 @@ def test_tables_that_were_moved_without_their_functions_are_repaired(conninfo: s
         assert strayed(session.connection) is None
         assert described(session, "shop") == whole
         assert [one.content for one in session.dequeue()] == ["kept"]
+
+
+def functions_in(session: Session, schema: str) -> list[str]:
+    query = "select oid::regprocedure::text from pg_proc where pronamespace = %s::regnamespace and proname ~ '^pgqueue'"
+    return sorted(session.column(query, [schema]))
+
+
+LOOKALIKE = "create function {}.pgqueue_{}() returns bigint language sql as 'select 0'"
+
+
+@pytest.fixture
+def guest(conninfo: str) -> Iterator[str]:
+    """A role that is no superuser."""
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        connection.execute("create role pgqueue_test_guest nologin")
+        try:
+            yield "pgqueue_test_guest"
+        finally:
+            connection.execute("drop role pgqueue_test_guest")
+
+
+def test_a_repair_moves_no_function_of_others(conninfo: str, guest: str) -> None:
+    """Functions that run with the rights of their owner would call it."""
+    with queue_of(conninfo) as (database, session):
+        whole = functions_in(session, "public")
+        session.rows(f"create schema attic authorization {guest}; create schema reporting")
+        session.rows(LOOKALIKE.format("reporting", "figures"))
+        move_tables(session, "shop")
+        for where, name in [("attic", "clock"), ("attic", "message_create"), ("public", "clock")]:
+            session.rows(LOOKALIKE.format(where, name))
+            session.rows(f"alter function {where}.pgqueue_{name}() owner to {guest}")
+        # The same signature in two schemas.
+        session.rows(
+            "create function attic.pgqueue_clock(timestamptz) returns bigint language sql as 'select 0'; "
+            f"alter function attic.pgqueue_clock(timestamptz) owner to {guest}"
+        )
+        # One was moved by hand.
+        session.rows("alter function pgqueue_version() set schema shop")
+
+        run_file(database, "repin", search_path="shop")
+        session.rows("set search_path = shop")
+        assert functions_in(session, "shop") == whole
+        assert functions_in(session, "public") == ["public.pgqueue_clock()"]
+        assert len(functions_in(session, "attic")) == 3
+        assert functions_in(session, "reporting") == ["reporting.pgqueue_figures()"]
+
+
+def test_a_repair_that_cannot_know_the_functions_is_an_error_with_the_next_step(conninfo: str, guest: str) -> None:
+    with queue_of(conninfo) as (database, session):
+        whole = functions_in(session, "public")
+        session.rows("create schema attic")
+        session.rows(LOOKALIKE.format("attic", "message_create"))
+        move_tables(session, "shop")
+        repin = ("-v", "ON_ERROR_STOP=1", "-f", str(sql_files.folder() / "repin.sql"))
+        several = psql(database, *repin, search_path="shop")
+        assert several.returncode != 0
+        assert "several schemas have functions without tables: attic, public" in several.stderr
+        assert "rename the function pgqueue_message_create" in several.stderr
+
+        session.rows(f"alter function attic.pgqueue_message_create() owner to {guest}")
+        session.rows("alter function pgqueue_message_create rename to put_away")
+        none = psql(database, *repin, search_path="shop")
+        assert none.returncode != 0
+        assert "no other schema has them of its owner" in none.stderr
+        assert "alter function ... owner to" in none.stderr
+        assert functions_in(session, "shop") == []
+
+        session.rows("alter function put_away rename to pgqueue_message_create")
+        run_file(database, "repin", search_path="shop")
+        session.rows("set search_path = shop")
+        assert functions_in(session, "shop") == whole
 
 
 def test_uninstall_leaves_the_queue_of_the_next_schema(conninfo: str) -> None:
