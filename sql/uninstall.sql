@@ -2,7 +2,22 @@
 begin;
 set local client_min_messages = warning;  -- not a notice for each that is not there
 -- What that schema does not have would be found in the next one, where another queue may be.
-do $$ begin perform set_config('search_path', coalesce(quote_ident(current_schema()), ''), true); end $$;
+do $$
+declare
+    v_found regnamespace := (select c.relnamespace from pg_class c where c.oid = to_regclass('pgqueue_message'));
+    v_schema regnamespace := to_regnamespace(quote_ident(current_schema()));
+begin
+    perform set_config('search_path', coalesce(v_schema::text, ''), true);
+    if v_found <> v_schema
+        and not exists (select from pg_class c where c.relnamespace = v_schema and c.relname like 'pgqueue\_%')
+        and not exists (select from pg_proc p where p.pronamespace = v_schema and p.proname like 'pgqueue\_%')
+    then
+        raise warning 'there is no queue in the schema %: nothing was removed', v_schema
+            using hint = format('The search_path finds one in %s. To remove it, set the search_path to that schema '
+                'alone.', v_found);
+    end if;
+end
+$$;
 
 -- What only earlier releases have.
 drop function if exists pgqueue_message_reschedule(bigint[], bigint);

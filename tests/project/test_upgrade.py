@@ -966,7 +966,11 @@ def test_uninstall_leaves_the_queue_of_the_next_schema(conninfo: str) -> None:
         whole = described(session)
         session.rows("create schema shop")
         run_file(database, "install", search_path="shop,public")
-        for _ in range(2):
-            run_file(database, "uninstall", search_path="shop,public")
-            assert described(session) == whole
+        run_file(database, "uninstall", search_path="shop,public")
+        assert described(session) == whole
         assert session.one("select count(*) from pg_class where relnamespace = 'shop'::regnamespace") == 0
+
+        again = psql(database, "-f", str(sql_files.folder() / "uninstall.sql"), search_path="shop,public")
+        assert "WARNING:  there is no queue in the schema shop: nothing was removed" in again.stderr
+        assert "The search_path finds one in public." in again.stderr
+        assert described(session) == whole
