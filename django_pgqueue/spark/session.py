@@ -93,10 +93,12 @@ def start(
 def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """Returns a session for the steps of the pipeline, whose driver is this process."""
     refuse_connect(master)
-    # When Ctrl-C breaks a connection in the middle of a call, py4j would log the whole stack, some by the root logger.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(_is_of_others)
-    is_unsaid = "spark.log.level" not in configuration and not _is_running()
+    is_new = not _is_running()
+    if is_new:
+        # When Ctrl-C breaks a connection in a call, py4j would log the whole stack, some by the root logger.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(_is_of_others)
+    is_unsaid = is_new and "spark.log.level" not in configuration
     spark = start(name, master=master, configuration=configuration, source=False)
     if is_unsaid and spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
         java: Any = spark._jvm  # noqa: SLF001
@@ -106,7 +108,8 @@ def start_here(name: str, *, master: str | None, configuration: Mapping[str, str
 
 
 def _is_of_others(record: logging.LogRecord) -> bool:
-    return "py4j" not in record.pathname
+    py4j = sys.modules.get("py4j")
+    return py4j is None or not Path(record.pathname).is_relative_to(Path(str(py4j.__file__)).parent)
 
 
 def _is_running() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -111,6 +112,23 @@ def test_the_steps_leave_logs_as_a_session_that_runs_or_an_option_has_them(
     assert sessions_of_spark.start_here("another name", master=None, configuration=given) is spark
     assert levels(spark) == before
     assert "OFF" not in before
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_only_records_of_py4j_are_dropped_and_only_in_a_process_without_a_session(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_running: bool
+) -> None:
+    def is_said(path: Path) -> bool:
+        return bool(root.filter(logging.LogRecord("root", logging.ERROR, str(path), 1, "it broke", None, None)))
+
+    root, of_py4j = logging.getLogger(), logging.getLogger("py4j")
+    monkeypatch.setattr(root, "filters", [])
+    monkeypatch.setattr(of_py4j, "level", logging.WARNING)
+    monkeypatch.setattr(sessions_of_spark, "_is_running", lambda: is_running)
+    sessions_of_spark.start_here("another name", master=None, configuration={"spark.log.level": "ERROR"})
+    assert of_py4j.level == (logging.WARNING if is_running else logging.CRITICAL)
+    assert is_said(Path(py4j.__file__).parent / "clientserver.py") is is_running
+    assert is_said(Path("/srv/py4j-app/jobs.py"))
 
 
 IMPORTS = """
