@@ -162,13 +162,13 @@ class Run:
         A lake that was forgotten has the record 0.
         """
         end, recorded = self.origin.next_position(version), self.origin.recorded(version.lake_id)
-        if recorded is None or recorded[0] >= version.position:
-            # Asked once more: another run may have moved both.
-            if recorded is not None and recorded[0] > (position := self.lake.version().position):
-                self.progress.say(GONE_BACK.format(recorded=recorded[0], position=position))
+        if recorded is None:
             return end
         position, day = recorded
-        if self.compared == position:
+        # The lake is asked once more only then: another run may have moved both.
+        if position > version.position and position > (now := self.lake.version().position):
+            self.progress.say(GONE_BACK.format(recorded=position, position=now))
+        if position >= version.position or position == self.compared:
             return end
         self.progress.step("comparing the lake with the database")
         last = day or max((file.date for file in version.files()), default=None)

@@ -20,6 +20,8 @@ from django_pgqueue.spark import steps
 from django_pgqueue.spark.errors import HistoryReplaced, SparkQueueError, told
 from django_pgqueue.spark.lake import Lake, LakeError, NewerLake, NotALake, read_lake, upkeep
 from django_pgqueue.spark.pipeline import adopt, check, drop_exported, export, follow, forget
+from django_pgqueue.spark.pipeline.export import Run
+from django_pgqueue.spark.pipeline.source_database import origin_of
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import ended, settled, url_without_password
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.spark.pipeline.conftest import Add
     from tests.support.fixtures.sessions import Connect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -263,6 +266,27 @@ def test_a_lake_that_was_restored_from_a_backup_goes_on_from_there_and_is_told_o
     assert export(spark, lake, options=options, progress=said).rows == 0
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
     assert ["was restored from a backup, or is one of two copies" in words for words in said.said] == [True]
+
+
+def test_a_lake_whose_position_is_the_recorded_one_is_not_opened_again(  # noqa: PLR0917
+    spark: SparkSession,
+    lake: Path,
+    options: dict[str, str],
+    add: Add,
+    connect: Connect,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In an object store that would be one more listing for each piece."""
+    add(connect(), lake)
+    opened = Lake.open(spark, lake)
+    version = opened.version()
+    with origin_of(opened, options) as origin:
+        recorded = origin.recorded(version.lake_id)
+        assert recorded is not None
+        assert recorded[0] == version.position
+        run = Run(opened, origin, options, "export", Progress())
+        monkeypatch.delattr(Lake, "version")
+        assert run._next_position(version) >= version.position
 
 
 BACK = "update pgqueue_lake set position = (select min(transaction_id) + 1 from pgqueue_attempt)"
