@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from django_pgqueue.spark import database, mask, schema as schemas, slices
 from django_pgqueue.spark.errors import InvalidOption
 from django_pgqueue.spark.slices import Slice
-from django_pgqueue.spark.snapshot import Snapshot
+from django_pgqueue.spark.snapshot import REPLICA_BEHIND, Snapshot, catch_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 class PgQueueReader(DataSourceReader):
     """Spark pickles this reader before it calls ``partitions``, so the partitions carry whatever executors need."""
 
-    def __init__(self, options: PipelineOptions, schema: StructType) -> None:
+    def __init__(self, options: PipelineOptions, schema: StructType, *, reached: int | None = None) -> None:
+        """``reached``: a replica is waited for until it has all transactions before this one."""
         self.options = options
+        self.reached = options.to_transaction if reached is None else reached
         self.schema = schema
         self.mask_key_id = mask.key_id(mask.key(options)) if options.mask else None
 
     def partitions(self) -> list[Slice]:
         if self.options.table != "attempts":
-            return self.planned([slices.WHOLE])  # small; and one statement sees one moment
+            # They are small, and one statement sees one moment.
+            return self.planned([slices.WHOLE], reached=self.reached)
         with database.connect(database.reading(self.options)) as connection:
             return self._of_attempts(connection)
 
@@ -75,6 +78,9 @@ class PgQueueReader(DataSourceReader):
         return key
 
     def _of_attempts(self, connection: psycopg.Connection) -> list[Slice]:
+        if self.reached is not None and self.options.replica_variable is not None:
+            asked = REPLICA_BEHIND.format(self.reached).encode()
+            catch_up(lambda: bool(connection.execute(asked).fetchone()), self.reached)
         snapshot = Snapshot.taken(connection)
         first, end = self.options.from_transaction, self.options.to_transaction
         at_most = self.options.partitions_at_most

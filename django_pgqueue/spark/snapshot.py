@@ -29,6 +29,7 @@ BY_INDEX = "set local enable_seqscan = off"
 DURABLE = "select set_config('synchronous_commit', 'local', true) where current_setting('synchronous_commit') = 'off'"
 WRITTEN = "select pg_logical_emit_message(true, 'pgqueue', '') where not pg_is_in_recovery()"
 BEHIND = "select 1 where pg_snapshot_xmin(pg_current_snapshot())::text::bigint < {}"
+REPLICA_BEHIND = f"{BEHIND} and pg_is_in_recovery()"
 LATER = "select exists (select from pgqueue_attempt where transaction_id >= %s)"
 RESTORED = (
     "The history has rows of transactions that this server has not reached (it is at {end}): the history was restored "
@@ -38,8 +39,9 @@ RESTORED = (
 
 LATE = (
     "The replica has not reached transaction {number} within {seconds} seconds, up to which another connection to it "
-    "has seen the history: it is behind. Run this again later; a stream goes on with the same checkpoint. If it stays "
-    "behind, its primary was restored, or is another server: begin a new stream, with a new checkpoint."
+    "has seen the history, or which toTransaction names: it is behind. Run this again later; a stream goes on with the "
+    "same checkpoint. If it stays behind, its primary was restored, or is another server: begin a new stream, with a "
+    "new checkpoint."
 )
 PATIENCE_SECONDS = 30
 LOOK_SECONDS = 0.2

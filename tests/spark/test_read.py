@@ -147,6 +147,14 @@ def test_some_transactions_are_read(spark: SparkSession, queue: Session) -> None
     assert numbers(read(spark, fromTransaction=first, toTransaction=last)) == second
 
 
+def test_a_primary_is_not_waited_for(queue: Session, here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(queue)
+    monkeypatch.setattr("django_pgqueue.spark.snapshot.PATIENCE_SECONDS", -1)
+    for options in ({}, {"replicaVariable": "DATABASE_URL"}):
+        parsed = PipelineOptions.of({**options, "toTransaction": str(10**15)})
+        assert reader.PgQueueReader(parsed, ATTEMPTS).partitions()
+
+
 KINDS = [
     ("mail", None, None),
     ("Ä", "", "shop.tasks.send"),

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from django_pgqueue.spark.errors import DatabaseUnavailable, HistoryReplaced
 from django_pgqueue.spark.options import PipelineOptions
+from django_pgqueue.spark.reader import PgQueueReader
 from django_pgqueue.spark.schema import chosen
 from django_pgqueue.spark.snapshot import make_durable
 from django_pgqueue.spark.stream import PgQueueStreamReader
@@ -143,10 +144,13 @@ def test_a_replica_that_is_behind_another_one_is_waited_for(
         end = follower.reader.latestOffset(start, ReadAllAvailable())
         plan = follower.reader.partitions(start, end)
         whole = follower.reader.reader.partitions()
+        cut = PipelineOptions.of({"replicaVariable": "REPLICA", "toTransaction": str(end["transaction"])})
+        batch = PgQueueReader(cut, chosen("attempts", ["message_id"]))
         use(standby)
         looks = (
             lambda: follower.read(plan),
             lambda: follower.read(whole),
+            batch.partitions,
             lambda: follower.reader.latest(end["transaction"], 1),
         )
         with monkeypatch.context() as impatient:
@@ -157,7 +161,7 @@ def test_a_replica_that_is_behind_another_one_is_waited_for(
         with monkeypatch.context() as patient:
             patient.setattr("time.sleep", resume)
             assert follower.read(plan) == ids
-        assert follower.read(whole) == ids
+        assert follower.read(whole) == follower.read(batch.partitions()) == ids
         assert follower.reader.latest(end["transaction"], 1) == end["transaction"]
 
 

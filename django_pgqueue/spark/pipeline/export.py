@@ -196,7 +196,7 @@ class Run:
             self._add_of_ended(table, start, end)
         self.progress.step("reading the history")
         cut = {"fromTransaction": str(start), "toTransaction": str(end)}
-        files = self._written("attempts", cut, BETWEEN.format(start=start, end=end))
+        files = self._written("attempts", cut, BETWEEN.format(start=start, end=end), end)
         self.progress.step("making it visible")
         missed = self.missed.attempts if self.missed else 0
         if not self.lake.advance(start, end, files, missed=missed, run=self._about(start, end)):
@@ -221,14 +221,16 @@ class Run:
                 return
             self.progress.step(f"reading {table}")
             self.lake.widen(table, self.columns.schema(table))
-            files = self._written(table, {"where": condition}, condition)
+            files = self._written(table, {"where": condition}, condition, end)
             if self.lake.advance(seen, end, files, name=table, run=self._about(start, end)):
                 return
 
-    def _written(self, table: str, cut: Mapping[str, str], condition: str) -> list[DataFile]:
-        """Writes rows into files that no commit names yet, if PostgreSQL counts the same rows by the condition."""
+    def _written(self, table: str, cut: Mapping[str, str], condition: str, end: int) -> list[DataFile]:
+        """Writes rows into files that no commit names yet, if PostgreSQL counts the same rows by the condition.  They
+        are of transactions before ``end``, which a replica is waited for.
+        """
         options = {**self.options, **self.columns.options(table), **cut}
-        reader = PgQueueReader(PipelineOptions.of(options), self.columns.schema(table))
+        reader = PgQueueReader(PipelineOptions.of(options), self.columns.schema(table), reached=end)
         with told():
             counted = patiently(lambda: fill(self.lake, reader), self.progress)
         verify(self.origin, table, counted, condition)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import signal
+import time
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from psycopg.conninfo import make_conninfo
 
 from django_pgqueue.spark import database
+from django_pgqueue.spark.lake import read_lake
+from django_pgqueue.spark.lake.data_files import seen, write
 from django_pgqueue.spark.pipeline import export
 from django_pgqueue.spark.pipeline.source_database import Origin
 from tests.spark.conftest import finish
 from tests.spark.pipeline.conftest import url_without_password
-from tests.spark.pipeline.test_export import Said
+from tests.spark.pipeline.test_durable import begin, end
+from tests.spark.pipeline.test_export import Said, ids
 from tests.support.databases import install, session_in
 from tests.support.fixtures.servers import server
 from tests.support.waiting import wait_until
@@ -24,6 +31,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from django_pgqueue.spark.lake import Lake
+    from django_pgqueue.spark.lake.data_files import Counted
+    from django_pgqueue.spark.reader import PgQueueReader
     from tests.support.server import Node, Server
 
 __all__ = ["server"]
@@ -80,3 +90,50 @@ def test_an_export_from_a_standby_names_what_it_waits_for_and_standbys_hold_noth
         finish(session)
         with database.connect(primary) as connection:
             assert Origin(connection, primary).horizon() > number >= session.one(feedback)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.slow
+def test_an_export_waits_for_a_replica_that_is_behind_the_one_at_which_it_began(
+    spark: SparkSession, server: Server, standby: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several replicas may be behind one address."""
+    at = {"host": "127.0.0.1", "user": "pgqueue", "password": server.password, "dbname": "storm"}
+    primary, behind = (make_conninfo(port=node.port, **at) for node in (server.primary, standby))
+    options, lake = {"url": url_without_password(primary, tmp_path), "replicaVariable": "REPLICA"}, tmp_path / "lake"
+    waits: list[str] = []
+
+    def fill(lake: Lake, reader: PgQueueReader) -> list[Counted]:
+        """In this process, whose variable can change."""
+        table = reader.options.table
+
+        def resume(_seconds: float) -> None:
+            waits.append(table)
+            replica.rows("select pg_wal_replay_resume()")
+
+        with monkeypatch.context() as read_behind:
+            read_behind.setenv("REPLICA", behind)
+            read_behind.setattr(
+                "django_pgqueue.spark.snapshot.time", SimpleNamespace(monotonic=time.monotonic, sleep=resume)
+            )
+            files = [file for part in reader.partitions() for file in write(reader, lake.place / table, part)]
+        return [seen(lake, table, file) for file in files]
+
+    monkeypatch.setenv("REPLICA", primary)
+    monkeypatch.setattr(import_module("django_pgqueue.spark.pipeline.export"), "fill", fill)
+    monkeypatch.setattr("django_pgqueue.spark.pipeline.source_database.same_environment", lambda *_: None)
+    with session_in(primary) as session, session_in(behind) as replica:
+        session.rows("alter system set synchronous_commit = local")  # else commits wait for the replay
+        session.rows("select pg_reload_conf()")
+        install(session)
+        held = begin(session)
+        for finish_one, table in ((lambda: end(session, held), "steps"), (lambda: finish(session), "attempts")):
+            mark = session.one("select pg_current_wal_flush_lsn()")
+            wait_until(partial(replica.one, f"select pg_last_wal_replay_lsn() >= '{mark}'"), "it has all so far", 60)
+            replica.rows("select pg_wal_replay_pause()")
+            finish_one()
+            waits.clear()
+            assert export(spark, lake, options=options).rows == 1
+            assert waits[0] == table
+        assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+        assert read_lake(spark, lake, "steps").count() == 1
