@@ -39,9 +39,9 @@ RESTORED = (
 
 LATE = (
     "The replica has not reached transaction {number} within {seconds} seconds, up to which another connection to it "
-    "has seen the history, or which toTransaction names: it is behind. Run this again later; a stream goes on with the "
-    "same checkpoint. If it stays behind, its primary was restored, or is another server: begin a new stream, with a "
-    "new checkpoint."
+    "has seen the history, or which toTransaction names: it is behind, or an older transaction is still open on its "
+    "primary. Run this again later; a stream goes on with the same checkpoint. If that does not help, its primary was "
+    "restored, or is another server: a stream begins anew there, with a new checkpoint."
 )
 PATIENCE_SECONDS = 30
 LOOK_SECONDS = 0.2

@@ -286,9 +286,7 @@ class WorkerProcess:
 
     def _recorded(self, ends: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         self.reporter.recorded(ends, otherwise)
-        if (
-            "lost" in otherwise.values()
-        ):  # perhaps by a crash of the server, which a pooler hides, and their claims with it
+        if "lost" in otherwise.values():  # perhaps the server crashed, which a pooler hides
             self.session.begin_to_flush()
         self.claimer.recorded(ends)
         self.upkeep.vacuum.jobs += len(ends)
