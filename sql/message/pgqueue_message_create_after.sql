@@ -67,17 +67,19 @@ begin
     )
     select w.id into v_id from woken w;
     if p_keep_results and v_id is not null then
-        insert into pgqueue_child (message_id, parent_id, created_at, cancels, by_after)
-        select distinct a.id, v_id, pgqueue_clock(), false, true from unnest(p_after_ids) as a (id) where a.id is not null;
-        v_gone := array(
-            select a.id from unnest(p_after_ids) as a (id)
-            where a.id is not null and (select true from pgqueue_message d where d.id = a.id) is null);
+        with wanted as (
+            insert into pgqueue_child (message_id, parent_id, created_at, cancels, by_after)
+            select distinct a.id, v_id, pgqueue_clock(), false, true from unnest(p_after_ids) as a (id) where a.id is not null
+            returning message_id
+        )
+        select array_agg(w.message_id) into v_gone from wanted w
+        where (select true from pgqueue_message d where d.id = w.message_id) is null;
         -- Apart, because each statement that names the history needs a lock for each day, and its indexes, until the
         -- caller's transaction ends.
-        if v_gone <> '{}' then
+        if v_gone is not null then
             update pgqueue_child c
             set status = a.status, error_class = a.error_class, error_message = a.error_message, result = a.result
-            from (select distinct g.id from unnest(v_gone) as g (id)) as i
+            from unnest(v_gone) as i (id)
             cross join lateral (  -- what has ended already may be older than the history that is looked at later
                 select h.status, h.error_class, h.error_message, h.result
                 from pgqueue_attempt h

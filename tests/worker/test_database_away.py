@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -131,6 +132,20 @@ def test_jobs_that_end_while_the_database_is_away_are_recorded_later(start: Star
     assert worker.stop() == 0
 
 
+@contextmanager
+def full_disk(session: Session, what: str) -> Iterator[None]:
+    """Of the server, for statements that do ``what``."""
+    session.rows("""
+        create function be_full() returns trigger language plpgsql
+        as $$ begin raise exception 'No space left on device' using errcode = 'disk_full'; end $$
+    """)
+    session.rows(f"create trigger be_full before {what} execute function be_full()")
+    try:
+        yield
+    finally:
+        session.rows("drop function be_full cascade")
+
+
 def test_a_disk_of_the_server_that_is_full_is_tried_less_and_less_often(
     start: Start, diary: Diary, session: Session
 ) -> None:
@@ -138,12 +153,7 @@ def test_a_disk_of_the_server_that_is_full_is_tried_less_and_less_often(
     result = hold.enqueue("x")
     worker = start("--lock-seconds", "600")
     started(diary, "x")
-    session.rows("""
-        create function be_full() returns trigger language plpgsql
-        as $$ begin raise exception 'No space left on device' using errcode = 'disk_full'; end $$
-    """)
-    session.rows("create trigger be_full before insert on pgqueue_attempt for each row execute function be_full()")
-    try:
+    with full_disk(session, "insert on pgqueue_attempt for each row"):
         diary.allow("x-1")
         worker.says("retry_in_seconds=2.0: No space left on device")
         assert worker.output.count("No space left on device") < 20
@@ -153,8 +163,6 @@ def test_a_disk_of_the_server_that_is_full_is_tried_less_and_less_often(
         assert session.value("select worker from pgqueue_message where id = %s", int(waits.id)) is None, (
             "it takes no more"
         )
-    finally:
-        session.rows("drop function be_full cascade")
     assert statuses(ended(result)) == ["succeeded"]
     diary.allow("y-1")
     assert statuses(ended(waits)) == ["succeeded"]
@@ -165,21 +173,11 @@ def test_ends_are_recorded_while_claims_fail(start: Start, diary: Diary, session
     result = hold.enqueue("x")
     worker = start("--threads", "2", "--lock-seconds", "600")
     started(diary, "x")
-    session.rows("""
-        create function be_full() returns trigger language plpgsql
-        as $$ begin raise exception 'No space left on device' using errcode = 'disk_full'; end $$
-    """)
-    session.rows("""
-        create trigger be_full before update on pgqueue_message for each row
-        when (new.worker is not null) execute function be_full()
-    """)
-    try:
+    with full_disk(session, "update on pgqueue_message for each row when (new.worker is not null)"):
         waits = hold.enqueue("y")
         worker.says("retry_in_seconds=0.4: No space left on device")
         diary.allow("x-1")
         assert statuses(ended(result)) == ["succeeded"]
-    finally:
-        session.rows("drop function be_full cascade")
     diary.allow("y-1")
     assert statuses(ended(waits)) == ["succeeded"]
     assert worker.stop() == 0

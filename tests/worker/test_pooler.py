@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import tempfile
 import urllib.parse
@@ -18,6 +16,7 @@ from django_pgqueue.backend import Call, enqueue_many
 from django_pgqueue.models import Message
 from example_project.development.embedded_postgres.account import Account
 from example_project.development.embedded_postgres.postmaster import free_port
+from tests.support.pgbouncer import MISSING, PROGRAM
 from tests.support.site.tasks import (
     chain,
     hold,
@@ -37,9 +36,7 @@ if TYPE_CHECKING:
     from tests.support.diary import Diary
     from tests.support.fixtures.workers import Session, Start
 
-PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed (Debian: pgbouncer)")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 
 INI = """
 [databases]
@@ -67,9 +64,9 @@ def pooler(transactional_db: None) -> Iterator[str]:
         for path in (folder, ini):
             path.chmod(0o755)
             account.own(path)
-        assert PGBOUNCER is not None
+        assert PROGRAM is not None
         process = subprocess.Popen(
-            [PGBOUNCER, "-q", str(ini)], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **account.run_as
+            [PROGRAM, "-q", str(ini)], cwd="/", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **account.run_as
         )
         try:
             address = f"postgres://{settings['USER']}:x@127.0.0.1:{listen}/{urllib.parse.quote(settings['NAME'])}"

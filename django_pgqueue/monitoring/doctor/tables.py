@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
+from django_pgqueue import functions
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.history import MAINTAIN
 from django_pgqueue.monitoring.doctor.subject import named
@@ -207,14 +208,10 @@ def sequences(patient: Subject) -> Iterator[Finding]:
         )
 
 
-def _may_read(patient: Subject, table: str) -> bool:
-    return bool(patient.value("select has_table_privilege(%(table)s, 'select')", {"table": table}))
-
-
 def sequences_behind(patient: Subject) -> Iterator[Finding]:
     for table, ids in KNOWN_IDS.items():
         # A login of workers may not read all of them.
-        if table != "pgqueue_message" and not _may_read(patient, table):
+        if table != "pgqueue_message" and not functions.may_read(connections[patient.using], table):
             continue
         for sequence, known, last in patient.rows(BEHIND.format(table=table, ids=ids), {"foreign": FOREIGN_ID}):
             yield SEQUENCE_BEHIND.found(
