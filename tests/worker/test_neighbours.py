@@ -389,6 +389,18 @@ def test_an_end_that_is_refused_becomes_a_failure_and_others_are_unchanged(bench
     assert not bench.session.is_closed
 
 
+def test_ends_come_first_after_an_error_of_another_part(bench: Bench) -> None:
+    """Else a claim that fails each time would come before them each time, and pause them anew."""
+    [message] = bench.claim(1)
+    bench.end(message, "1")
+    bench.recorder.pause(1.0, now=10.0)
+    assert bench.recorder.due_at(busy=False) < 11.0
+    bench.recorder.write_if_due(now=10.9, busy=False)
+    assert history() == {}
+    bench.recorder.write_if_due(now=11.0, busy=False)
+    assert history() == {message.id: "succeeded"}
+
+
 def test_a_session_that_still_owes_an_answer_is_opened_anew(bench: Bench) -> None:
     """As where a job has closed its socket: PostgreSQL's library refuses each statement after that, without end."""
     bench.session.connection.pgconn.send_query(b"select 1")

@@ -104,6 +104,8 @@ def test_results_that_are_wanted_are_kept_for_the_message_that_waits(session: Se
     second = session.create("second")
     waiting = create_after(session, first, second, keep_results=True)
     plain = create_after(session, first, second)
+    kept = "select status, result from pgqueue_child where parent_id = %s order by message_id"
+    assert session.rows(kept, [waiting]) == [("succeeded", "tea"), (None, None)]
     session.value("pgqueue_message_cancel", id=second)
     session.rows("select pgqueue_child_keep((pgqueue_clock() at time zone 'utc')::date)")
     session.rows("delete from pgqueue_attempt")
