@@ -97,7 +97,9 @@ def channel_and_key(
     if getattr(task, "unique_key", None) is None and getattr(task, "channel", None) is None:
         return None, None
     plain = functions.schedule_message(connection, schedule.name)
-    arguments = {} if plain is None else json.loads(plain.content)
+    if plain is None:  # somebody has just deleted it
+        return None, None
+    arguments = json.loads(plain.content)
     backend = task.get_backend()
     hidden = isinstance(backend, PgQueueBackend) and sensitive.hides(task, backend.settings)
     try:

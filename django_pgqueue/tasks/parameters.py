@@ -66,6 +66,19 @@ class Parameters:
             return None
         return self._refusal(args, kwargs)
 
+    def bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns one form of the calls that give the parameters the same values: without names, as far as possible.
+
+        >>> from types import SimpleNamespace
+        >>> def send(to, *, subject=""): ...
+        >>> Parameters.of(SimpleNamespace(func=send, takes_context=False)).bound([], {"to": "ann", "subject": "Hi"})
+        {'args': ['ann'], 'kwargs': {'subject': 'Hi'}}
+        """
+        if self.signature is None or self.refusal(args, kwargs):
+            return {"args": list(args), "kwargs": dict(kwargs)}
+        bound = self.signature.bind(*[None] * self.context, *args, **kwargs)
+        return {"args": list(bound.args[self.context :]), "kwargs": bound.kwargs}
+
     def _refusal(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         if self.signature is None:
             return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.functions.new_message import UniqueKey
+from django_pgqueue.tasks import registry
 from django_pgqueue.values import names, redaction
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def key_of(task: AnyTask, call: dict[str, Any]) -> UniqueKey | None:
     declared = getattr(task, "unique_key", None)
     if declared is None:
         return None
-    key = _own_key(declared, call)
+    key = _own_key(task, declared, call)
     if not names.is_text(key, max_bytes=MAX_BYTES) or key == "":
         message = (
             f"The unique_key of {task.module_path} is {redaction.quote(key)}. It must be a text of 1 to {MAX_BYTES:,} "
@@ -44,8 +45,10 @@ def _policy_of(task: AnyTask) -> str:
     return "keep" if on_conflict == "raise" else on_conflict
 
 
-def _own_key(declared: Any, call: dict[str, Any]) -> Any:
+def _own_key(task: AnyTask, declared: Any, call: dict[str, Any]) -> Any:
     if declared is True:
+        # Of a call without names it is the key of the call as it stands: 0.1.0 wrote it, too.
+        call = registry.declared_parameters(task.module_path).bound(call["args"], call["kwargs"])
         return hashlib.sha256(json.dumps(call, sort_keys=True).encode()).hexdigest()
     if callable(declared):
         return declared(*call["args"], **call["kwargs"])

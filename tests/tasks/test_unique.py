@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import json
 import random
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -76,6 +78,22 @@ class TestKey:
         assert job.enqueue((1, 2), b"tea").id == job.enqueue([1, 2], "tea").id
         assert job.enqueue({"b": 1, "a": 2}).id == job.enqueue({"a": 2, "b": 1}).id
         assert job.enqueue(a=1, b=2).id == job.enqueue(b=2, a=1).id
+
+    def test_a_name_is_as_good_as_a_place(self) -> None:
+        job = jobs.once_for_the_same_order
+        first = job.enqueue(7).id
+        assert job.enqueue(order_id=7).id == first
+        enqueue_many(job, [Call(kwargs={"order_id": 7})])
+        assert Message.objects.count() == 1
+        again = job.enqueue(7, paper="A4").id
+        assert job.enqueue(paper="A4", order_id=7).id == again != first
+        assert job.enqueue(7, copies=2, paper="A4").id not in {first, again}
+
+    def test_the_key_of_a_call_without_names_is_that_of_0_1_0(self) -> None:
+        call = json.dumps({"args": [7], "kwargs": {}}, sort_keys=True)
+        path = "tests.support.site.jobs.once_for_the_same_order"
+        result = jobs.once_for_the_same_order.enqueue(order_id=7)
+        assert row(result).unique_key == f"{path}:{hashlib.sha256(call.encode()).hexdigest()}"
 
     def test_a_callable_makes_the_key_of_the_arguments(self) -> None:
         first = jobs.once_an_order.enqueue(1, "late")

@@ -316,6 +316,11 @@ def once_for_the_same_call(*args: Any, **kwargs: Any) -> None:
     """At most one waits or runs for each set of arguments."""
 
 
+@task(unique_key=True, takes_context=True)
+def once_for_the_same_order(context: Any, order_id: int, copies: int = 1, *, paper: str = "A5") -> None:
+    """At most one waits or runs for each order, copies and paper."""
+
+
 @task(unique_key="report")
 def once(*args: Any) -> list[Any]:
     return list(args)
