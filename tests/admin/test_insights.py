@@ -136,6 +136,13 @@ def test_the_last_seven_days_are_shown_unless_a_range_is_chosen(root: Visitor) -
     assert figures(chosen)["finished attempts"] == "5"
 
 
+def test_hours_to_come_are_not_the_last_ones(root: Visitor) -> None:
+    hour(0, succeeded=3, messages=3)
+    hour(hours=24 * 365 * 50, succeeded=1, messages=1)
+    roll_up(NOON + dt.timedelta(days=365 * 50), succeeded=1)
+    assert figures(root.open(INSIGHTS))["finished attempts"] == "3"
+
+
 def test_a_queue_is_chosen_for_the_backlog_as_well(root: Visitor) -> None:
     hour(0, succeeded=5)
     hour(0, succeeded=7, queue="slow")
