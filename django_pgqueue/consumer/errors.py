@@ -95,8 +95,12 @@ def _has_a_code_of_its_own(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Returns the error in a line for logs, without what PostgreSQL adds as detail, context and hint."""
-    return str(error).strip().partition("\n")[0][:500] or type(error).__qualname__
+    """Returns the error in a line for logs, without what PostgreSQL adds as detail, context and hint.  Where several
+    addresses were tried, it has the error of each: psycopg begins with the last one, which may be a standby's.
+    """
+    first, *others = str(error).strip().split("\n")
+    tried = [line.partition(", hostaddr: ")[2].partition(": ")[2] for line in others if line.startswith("- host: ")]
+    return ("; ".join(tried) or first)[:500] or type(error).__qualname__
 
 
 def is_conflict(exception: BaseException) -> bool:

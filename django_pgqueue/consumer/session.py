@@ -96,7 +96,7 @@ class Session:
         self.connection: WorkerConnection
         self.statements: Connection
         """The same connection, as the queue's functions need it."""
-        self.server: Any = None
+        self.server: str | None = None
         """When the server was started, and which database it is: another one after a failover or a restore."""
         self.reconnect_at, self.reconnect_seconds = 0.0, MIN_RECONNECT_SECONDS
         self._flush_until = 0.0
@@ -144,15 +144,16 @@ class Session:
                 raise psycopg.OperationalError(message)
             yield
 
-    def _begin(self, connection: psycopg.Connection[Any], *, local: bool) -> Any:
+    def _begin(self, connection: psycopg.Connection[Any], *, local: bool) -> str | None:
         """Sets the time-outs and, if ``local``, the role, which a pooler would give to others.  Returns which server
-        and database it is.
+        and database it is: how many time-outs were set depends on the defaults of the role and the database.
         """
         role = connections[self.database].settings_dict["OPTIONS"].get("assume_role") if local else None
         limits = {name: milliseconds for name, milliseconds in self.limits.items() if milliseconds}
         parameters = [local, list(limits), list(limits.values()), role]
         with assuming():
-            return connection.execute(BEGIN, parameters).fetchone()
+            [server, _, _] = connection.execute(BEGIN, parameters).fetchone() or (None, None, None)
+        return server
 
     def reopen_if_due(self) -> bool:
         """Returns whether it was closed, and is open again."""

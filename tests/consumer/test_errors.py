@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from psycopg import errors
+from psycopg import OperationalError, connect, errors
 from psycopg.pq import DiagnosticField, TransactionStatus
 
-from django_pgqueue.consumer.errors import is_of_the_connection, is_refused
+from django_pgqueue.consumer.errors import first_line, is_of_the_connection, is_refused
 
 
 @pytest.mark.parametrize("function", ["GetNewTransactionId", "GetNewMultiXactId"])
@@ -23,3 +23,11 @@ def test_before_a_wraparound_no_value_is_at_fault(function: str) -> None:
     too_large = errors.ProgramLimitExceeded("string too long", info={DiagnosticField.SOURCE_FUNCTION: b"to_jsonb"})
     assert is_refused(too_large)
     assert not is_of_the_connection(connection, too_large)
+
+
+def test_the_line_of_an_error_has_the_reason_of_each_address() -> None:
+    """A login that the primary refuses, and a standby that is away: psycopg begins with the last address."""
+    with pytest.raises(OperationalError) as caught:
+        connect("host=127.0.0.1,127.0.0.1 port=1,2 dbname=postgres user=nobody")
+    refused = 'connection failed: connection to server at "127.0.0.1", port {} failed: Connection refused'
+    assert first_line(caught.value) == f"{refused.format(1)}; {refused.format(2)}"
