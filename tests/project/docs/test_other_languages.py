@@ -88,6 +88,50 @@ def test_a_worker_goes_on_where_another_one_was_killed(
             assert connection.execute("select what from parcel").fetchall() == [("reserved",), ("sent",)]
 
 
+@pytest.mark.parametrize("language", ["python", "javascript", "go"])
+def test_a_message_that_nobody_can_work_on_stops_no_worker(language: str, test_database: str, tmp_path: Path) -> None:
+    if language == "javascript" and (reason := node.reason_without_pg()):
+        pytest.skip(reason)
+    if language == "go" and (reason := go.reason_without_pq()):
+        pytest.skip(reason)
+    with empty_database(test_database, "poison") as database:
+        psql(database, "--file", str(ROOT / "sql" / "install.sql")).check_returncode()
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("create table parcel (order_id bigint, what text)")
+            for order in ('"seven"', "8"):
+                connection.execute(f"""select pgqueue_message_create('{{"order": {order}}}', 'parcels')""".encode())
+
+            def last() -> str:
+                rows = connection.execute("select status from pgqueue_attempt order by id").fetchall()
+                return ", ".join(status for (status,) in rows[:2])
+
+            with worker(language, database, tmp_path):
+                wait_until(lambda: last() == "retried, suspended", "it has gone on with the next order", 90)
+
+
+def test_an_error_of_any_text_is_recorded(test_database: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(code("python").partition("with psycopg.connect(sys.argv")[0], str(PAGE), "exec"), names)  # noqa: S102
+    with empty_database(test_database, "errors") as database:
+        psql(database, "--file", str(ROOT / "sql" / "install.sql")).check_returncode()
+        with psycopg.connect(database, autocommit=True, row_factory=names["namedtuple_row"]) as connection:
+            for result, error in (({"charge": "\0"}, "\\u0000"), (ValueError("a\0b\ud800"), "a?b?")):
+
+                def ship(*_: object, result: object = result) -> object:
+                    if isinstance(result, Exception):
+                        raise result
+                    return result
+
+                names["ship"] = ship
+                connection.execute("""select pgqueue_message_create('{"order": 7}', 'parcels')""")
+                message = connection.execute("select * from pgqueue_message_dequeue('{parcels}')").fetchone()
+                names["work"](connection, message)
+                ended = "select status, error_message from pgqueue_attempt order by id desc"
+                status, text = connection.execute(ended).fetchall()[0]
+                assert status == "retried"
+                assert error in text
+
+
 def test_an_effect_of_a_step_that_is_not_recorded_is_rolled_back(test_database: str) -> None:
     """Runs the page's Python without its loop: another worker has taken the message over meanwhile."""
     names: dict[str, Any] = {}
