@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import first_line, is_of_no_use, is_of_the_connection
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line, is_of_no_use, is_of_the_connection
 from django_pgqueue.worker.upkeep import bloat
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ logger = logging.getLogger("django_pgqueue.worker")
 
 EVERY_SECONDS = 3600.0
 AGAIN_SECONDS = 60.0
-"""The time until the next round when something is left over: a lock was not free, or the connection broke."""
+"""The time until the next round when something is left over: a lock was not free, the connection broke, or a step was
+cancelled."""
 
 
 MAX_RECOUNTED = 100
@@ -69,7 +70,7 @@ class Maintenance:
             except psycopg.errors.LockNotAvailable:
                 self._later()
             except psycopg.Error as error:  # a worker without the rights of the tables' owner still does its jobs
-                if is_of_the_connection(connection, error):
+                if is_of_the_connection(connection, error) or self._is_in_the_way(what, error):
                     self._later()
                 if is_of_no_use(connection, error):
                     raise
@@ -147,6 +148,10 @@ class Maintenance:
 
     def _bloat(self, connection: psycopg.Connection[Any]) -> dict[str, str]:
         return {f"{one.kind} {one.name}": f"{one} See manage.py qdoctor." for one in bloat.found(connection)}
+
+    def _is_in_the_way(self, what: str, error: psycopg.Error) -> bool:
+        """Whether somebody has cancelled the step, say.  A limit of the role cancels it each time."""
+        return isinstance(error, BUSY_ERRORS) and what not in self.problems
 
     def _later(self) -> None:
         self.next_at = time.monotonic() + AGAIN_SECONDS
