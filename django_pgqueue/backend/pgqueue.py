@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any, cast
 
 from django.apps import apps
@@ -135,6 +136,7 @@ class PgQueueBackend(BaseTaskBackend):
             return results.load(result_id, backend=self)
 
     def validate_task(self, task: AnyTask) -> None:
+        _validate_function(task.func)
         _validate_types(task)
         self._validate_queue(task)
         super().validate_task(task)
@@ -166,6 +168,16 @@ class PgQueueBackend(BaseTaskBackend):
         return task_call.max_attempts(task, self.settings)
 
 
+def _validate_function(func: Any) -> None:
+    """Raises InvalidTask, as Django does, with the value: a lambda in a function, a partial, or a text."""
+    if not isfunction(func) or "<locals>" in func.__qualname__:
+        message = (
+            f"{redaction.quote(func)} cannot be a task, which a worker finds by its module and its name. Write "
+            "@task, with its options by name, above a function at the top level of a module."
+        )
+        raise InvalidTask(message)
+
+
 def _validate_types(task: AnyTask) -> None:
     """Raises InvalidTask, with the value, where Django's own validation lacks it or would raise another error."""
     # The annotations of a Task give its types, but a caller may pass other ones.
@@ -191,8 +203,9 @@ def validate_path(task: AnyTask) -> None:
     try:
         registry.declared(task.module_path)
     except UnknownTask as error:
-        message = (
-            f"{task.module_path!r} cannot be enqueued, because no worker can find it at this path. Declare a task at "
-            "the top level of its module and under the name of its function."
+        message = f"{task.module_path!r} cannot be enqueued, because no worker can find it at this path. " + (
+            "Each process has another __main__: move the task into the module 'tasks' of an installed app."
+            if task.module_path.startswith("__main__.")
+            else "Declare a task at the top level of its module and under the name of its function."
         )
         raise InvalidTask(message) from error

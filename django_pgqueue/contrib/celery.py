@@ -20,6 +20,7 @@ from django_pgqueue.compat import DEFAULT_TASK_BACKEND_ALIAS
 from django_pgqueue.exceptions import Retry
 from django_pgqueue.tasks import habits, parameters, retry
 from django_pgqueue.tasks.task import PgQueueTask
+from django_pgqueue.values import content
 from django_pgqueue.values.signatures import signature
 
 if TYPE_CHECKING:
@@ -301,7 +302,9 @@ def _without_its_result(function: Callable[..., Any]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
-        function(*args, **kwargs)
+        returned = function(*args, **kwargs)
+        if isinstance(returned, content.NOT_RUN):  # by a decorator of an async function, or a yield
+            content.normalize(returned, "the task's return value")
 
     _hands_over(run)
     return run

@@ -116,6 +116,12 @@ class PgQueueTask(GenericTask[P, R]):
     if not TYPE_CHECKING:  # for type checkers, a task has the attributes above and no others, and is not callable
         do_not_call_in_templates = True
 
+        def __new__(cls, **options: Any) -> Any:
+            """Names the right option to people who come from another queue, where Django's own decorator is used."""
+            if not options.keys() <= cls.__dataclass_fields__.keys():
+                _validate_names("@task", _options_of(cls), options.keys() - {"func", "backend", "run_after"})
+            return object.__new__(cls)
+
         def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
             task = self.func.__name__
             message = f"{task} is a task of django.tasks, which is not called. Write {habits.CALL.format(task=task)}."
@@ -295,11 +301,14 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
 
     def declare(func: Any) -> Any:
         kind = _class_for(backend)
-        known = {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
-        _validate_names("@task", known, options)
+        _validate_names("@task", _options_of(kind), options)
         return kind(func=func, backend=backend, **DEFAULTS | options)
 
     return declare if function is None else declare(function)
+
+
+def _options_of(kind: Any) -> set[str]:
+    return {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
 
 
 def _class_for(backend: str) -> Any:

@@ -7,11 +7,14 @@ name the place and the value.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import math
 import re
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django.utils.functional import Promise
 
@@ -22,6 +25,10 @@ from django_pgqueue.values.redaction import quote
 NEXT_STEP = (
     "Pass text, numbers, booleans, None, lists and dictionaries with text keys; a primary key instead of an object."
 )
+NOT_RUN = (Coroutine, Generator, AsyncGenerator)
+"""What a function returns whose code has not run."""
+TEXT_OF = (Decimal, UUID, dt.date, dt.time, dt.timedelta)
+"""Their text says all."""
 EXACT_FLOATS_END = 2.0**53
 LARGE_BYTES = 300_000
 """Shorter JSON has less than MAX_STORED_BYTES in PostgreSQL, which prints 1e-300 with all its digits."""
@@ -183,6 +190,10 @@ def _unsupported(value: Any, where: str) -> InvalidContent:
         next_step = "It becomes text when it is shown: pass str() of it."
     elif isinstance(value, Coroutine):
         next_step = "Nobody has awaited it. A decorator of an async function has to be async itself."
+    elif isinstance(value, NOT_RUN):
+        next_step = "None of its code has run: make a list of it."
+    elif isinstance(value, TEXT_OF):
+        next_step = "Pass str() of it."
     return InvalidContent(f"{where} is {quote(value)}. Unsupported type: {type(value).__qualname__}. {next_step}")
 
 

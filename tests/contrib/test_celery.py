@@ -151,6 +151,13 @@ def test_what_a_task_returns_is_not_stored_with_ignore_result(task: Any, now: Cl
         task.delay()
 
 
+def test_what_has_not_run_does_not_succeed_with_ignore_result(now: Clock) -> None:
+    result = from_celery.never_runs.delay("once")
+    drain()
+    assert (seen, statuses(result)) == ([], ["failed"])
+    assert "None of its code has run" in str(Attempt.objects.get(message_id=result.id).error_message)
+
+
 def test_a_value_that_cannot_be_stored_is_no_error_of_the_task_that_is_tried_again(now: Clock) -> None:
     result = from_celery.returns_an_object.delay("once")
     drain()

@@ -49,6 +49,12 @@ def returns_what_nobody_wants(word: str) -> Any:
     return returns_an_object(word)
 
 
+@shared_task(ignore_result=True)
+def never_runs(word: str) -> Iterator[str]:
+    seen.append(word)
+    yield word
+
+
 @shared_task(bind=True, ignore_result=True)
 def returns_its_own_request(self: Any, word: str) -> Any:
     seen.append(word)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import datetime as dt
 import pickle
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import django
@@ -16,6 +17,7 @@ from django.utils.module_loading import import_string
 
 from django_pgqueue.compat import DummyBackend, ImmediateBackend, InvalidTask, InvalidTaskBackend, Task
 from django_pgqueue.tasks import PgQueueTask, every, task
+from django_pgqueue.values.redaction import quote
 from tests.support import tasks
 from tests.support.django_tasks_api import DUMMY, IMMEDIATE, django_task
 from tests.support.pages import FOLDER, blocks
@@ -56,6 +58,12 @@ class TestDecorator:
 
     @pytest.mark.skipif((6, 0) <= django.VERSION < (6, 1), reason="6.0's decorator takes no options of backends")
     def test_django_s_own_decorator_takes_our_options(self) -> None:
+        for name, instead in (
+            ("retries", "Instead: max_attempts="),
+            ("colour", "The options are after, after_policy,"),
+        ):
+            with pytest.raises(TypeError, match=f"@task has no option '{name}'. {instead}"):
+                django_task(**{name: 4})(tasks.plain_function)
         made = django_task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
         assert made == task(max_attempts=4, backoff=tasks.at_once)(tasks.plain_function)
 
@@ -91,10 +99,16 @@ class TestDecorator:
 
     @pytest.mark.parametrize("function", [any, tasks.do_nothing, str.upper, "text", None])
     def test_only_functions_of_modules_are_tasks(self, function: Any) -> None:
-        with pytest.raises(InvalidTask, match="must be defined at a module level"):
+        with pytest.raises(InvalidTask) as refused:
             task()(function)
-        with pytest.raises(InvalidTask, match="must be defined at a module level"):
+        assert str(refused.value).startswith(f"{quote(function)} cannot be a task, which a worker finds by")
+        with pytest.raises(InvalidTask, match=r"<function TestDecorator.*<la.* cannot be a task"):
             task()(lambda: None)
+
+    def test_a_task_of_the_main_program_has_to_move(self) -> None:
+        function = FunctionType(tasks.plain_function.__code__, {"__name__": "__main__"})
+        with pytest.raises(InvalidTask, match=r"'__main__\.plain_function' cannot .* Each process has another"):
+            task(function).enqueue()
 
 
 class TestTask:
