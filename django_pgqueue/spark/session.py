@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit has started this process."""
+ZONE = "spark.sql.session.timeZone"
 CONFIGURATION = {
-    "spark.sql.session.timeZone": "UTC",
+    ZONE: "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -92,7 +93,7 @@ def start(
 
 def start_here(name: str, *, master: str | None, configuration: Mapping[str, str]) -> SparkSession:
     """Returns a session for the steps of the pipeline, whose driver is this process."""
-    refuse_connect(master)
+    refuse_connect(master, configuration)
     is_new = not _is_running()
     if is_new:
         # When Ctrl-C breaks a connection in a call, py4j would log the whole stack, some by the root logger.
@@ -100,6 +101,7 @@ def start_here(name: str, *, master: str | None, configuration: Mapping[str, str
         logging.getLogger().addFilter(_is_of_others)
     is_unsaid = is_new and "spark.log.level" not in configuration
     spark = start(name, master=master, configuration=configuration, source=False)
+    check_here(spark)
     if is_unsaid and spark.conf.get("spark.log.level", None) == CONFIGURATION["spark.log.level"]:
         java: Any = spark._jvm  # noqa: SLF001
         for logger in REPEATERS:
@@ -118,22 +120,23 @@ def _is_running() -> bool:
     return pyspark is not None and pyspark.SparkContext._active_spark_context is not None  # noqa: SLF001
 
 
-def refuse_connect(master: str | None) -> None:
-    if address := _connect_address(master):
-        raise SparkConnectRefused(address)
+def refuse_connect(master: str | None, configuration: Mapping[str, str]) -> None:
+    """Raises an error if the session would be one of Spark Connect, whoever says so."""
+
+    def said(setting: str, variable: str) -> str:
+        return configuration.get(setting) or os.environ.get(variable, "")
+
+    master, remote = master or said("spark.master", "MASTER"), said("spark.remote", "SPARK_REMOTE")
+    if remote or master.startswith("sc://"):
+        raise SparkConnectRefused(remote or master)
+    if said("spark.api.mode", "SPARK_API_MODE").lower() == "connect":
+        raise SparkConnectRefused("spark.api.mode=connect")
 
 
 def check_here(spark: SparkSession) -> None:
     """Raises an error if the driver of a session is another process."""
     if ".connect." in type(spark).__module__:
         raise SparkConnectRefused("this session")
-
-
-def _connect_address(master: str | None) -> str | None:
-    if SUBMITTED in os.environ and not master:
-        return None
-    address = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or ""
-    return address if address.startswith("sc://") else None
 
 
 def same_database(
@@ -228,9 +231,12 @@ def _defaults(master: str | None) -> dict[str, str]:
         submitted = SparkConf()
         unsaid = {key: value for key, value in CONFIGURATION.items() if not submitted.contains(key)}
         return unsaid | ({"spark.master": master} if master else {})
-    master = master or os.environ.get("MASTER") or os.environ.get("SPARK_REMOTE") or "local[*]"
+    remote = os.environ.get("SPARK_REMOTE")
+    master = master or remote or os.environ.get("MASTER") or "local[*]"
     if master.startswith("local"):
         _prepare_environment()
+    if master == remote:  # Spark Connect: the server has the rest, and PySpark refuses a master beside it
+        return {ZONE: CONFIGURATION[ZONE]}
     return CONFIGURATION | {"spark.master": master}
 
 

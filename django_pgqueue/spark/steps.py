@@ -37,7 +37,7 @@ def run(spark: SparkSession, asked: Namespace, *, options: Mapping[str, str], sa
 
 def check_address(asked: Namespace, options: Mapping[str, str]) -> None:
     """Raises an error about an option, or an address that cannot be used, before Spark starts for it."""
-    session.refuse_connect(asked.master)
+    session.refuse_connect(asked.master, dict(asked.conf))
     if asked.step not in OF_LAKES:
         with told():
             database.reading(PipelineOptions.of(given(asked, options)))

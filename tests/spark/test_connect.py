@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from tests.support.sessions import Session
 
 PROGRAM = """
-import os, sys
-from pyspark.sql import SparkSession
-from django_pgqueue.spark import pipeline, session
+import sys
+from django_pgqueue.spark import pipeline
 from django_pgqueue.spark.errors import SparkConnectRefused
-from django_pgqueue.spark.source import registered
+from django_pgqueue.spark.session import start
 
-session._prepare_environment()
-spark = registered(SparkSession.builder.remote("local[1]").getOrCreate())
+spark = start("connect")
+assert ".connect." in type(spark).__module__
 attempts = spark.read.format("pgqueue").load()
 assert attempts.where("status = 'cancelled'").count() == 3
 rows = spark.createDataFrame([("[7]",)], "args string").selectExpr("'shop.tasks.ship' as task", "args")
@@ -46,7 +45,7 @@ def test_rows_are_read_and_jobs_written_and_the_pipeline_refuses(url: str, queue
     finish(queue, 3)
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")],
-        env={**os.environ, "DATABASE_URL": url},
+        env={**os.environ, "DATABASE_URL": url, "SPARK_REMOTE": "local[1]"},
         capture_output=True,
         text=True,
         check=False,

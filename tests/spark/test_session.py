@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from django_pgqueue.spark import session as sessions_of_spark
-from django_pgqueue.spark.errors import NOT_STARTED, NoJava, SparkQueueError, reason
+from django_pgqueue.spark.errors import NOT_STARTED, NoJava, SparkConnectRefused, SparkQueueError, reason
 from django_pgqueue.spark.pipeline.export import patiently
 from django_pgqueue.spark.progress import Progress
 from django_pgqueue.spark.source import PgQueueDataSource, registered
@@ -94,6 +94,26 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
     assert again is spark
     assert again.conf.get("spark.sql.session.timeZone") == "UTC"
     assert PgQueueDataSource.name() == "pgqueue"
+
+
+@pytest.mark.parametrize(
+    ("variables", "configuration"),
+    [
+        ({"SPARK_REMOTE": "local"}, {}),
+        ({"MASTER": "sc://spark.example.org"}, {}),
+        ({"SPARK_API_MODE": "connect"}, {}),
+        ({}, {"spark.remote": "sc://spark.example.org"}),
+        ({}, {"spark.master": "sc://spark.example.org"}),
+        ({}, {"spark.api.mode": "Connect"}),
+    ],
+)
+def test_the_steps_refuse_spark_connect_whoever_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], configuration: dict[str, str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SparkConnectRefused):
+        sessions_of_spark.start_here("a step", master=None, configuration=configuration)
 
 
 def levels(spark: SparkSession) -> list[str]:
