@@ -923,8 +923,8 @@ begin
             perform pgqueue_attempt_append(v_message, 'failed', true, jsonb_build_object(
                 'class', 'django_pgqueue.exceptions.UnknownTask',
                 'message', format(
-                    'No worker has known the task for %s seconds. Living workers of the queue %s that lack it: %s. The last reason: %s',
-                    p_seconds, v_pair.queue, v_pair.names, v_message.last_error)));
+                    'No worker has known the task %s for %s seconds. Living workers of the queue %s that lack it: %s. The last reason: %s',
+                    v_message.task, p_seconds, v_pair.queue, v_pair.names, v_message.last_error)));
             v_failed := v_failed + 1;
         end loop;
     end loop;
@@ -4131,12 +4131,16 @@ set search_path from current
 as $$
     -- Returns the group of an error: equal for errors of one class that come from the same function of the same file,
     -- whatever the line, so that a deploy that moves lines makes no new group.  Without a traceback the message counts,
-    -- with its numbers, quoted texts and hexadecimal words left out.
+    -- with its numbers, quoted texts, hexadecimal words and the names of workers left out.  Of an unknown task only its path
+    -- counts, which is the first in the message.
     select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
+        case when p_class = 'django_pgqueue.exceptions.UnknownTask' then
+            substring(left(p_message, 300) from '[^[:space:]'']+[.][^[:space:]'']+')
+        end,
         (select substring(t.place from E'([^/\\\\"]+"), line')
                 || substring(t.place from E', in ([^\n]+)$')
          from (select substring(right(p_traceback, 4000) from E'.*(File "[^"]+", line [0-9]+, in [^\n]+)') as place) as t),
-        regexp_replace(left(p_message, 300), E'"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
+        regexp_replace(left(p_message, 300), E'\\mworker [^ ]+|"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
         ''))), 12)
 $$\;
 create or replace function pgqueue_edit_check(p_action text, p_filter jsonb, p_parameters jsonb default null) returns void

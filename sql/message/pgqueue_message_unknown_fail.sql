@@ -64,8 +64,8 @@ begin
             perform pgqueue_attempt_append(v_message, 'failed', true, jsonb_build_object(
                 'class', 'django_pgqueue.exceptions.UnknownTask',
                 'message', format(
-                    'No worker has known the task for %s seconds. Living workers of the queue %s that lack it: %s. The last reason: %s',
-                    p_seconds, v_pair.queue, v_pair.names, v_message.last_error)));
+                    'No worker has known the task %s for %s seconds. Living workers of the queue %s that lack it: %s. The last reason: %s',
+                    v_message.task, p_seconds, v_pair.queue, v_pair.names, v_message.last_error)));
             v_failed := v_failed + 1;
         end loop;
     end loop;

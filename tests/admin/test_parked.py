@@ -113,7 +113,7 @@ def test_a_message_that_failed_as_unknown_can_be_enqueued_again(root: Visitor, c
     assert functions.message_unknown_fail(connection, [functions.Line("default", TASK)], seconds=3600) == 1
     failed = Attempt.objects.get(message_id=pk)
     page = root.open(f"{ATTEMPTS}{failed.pk}/change/")
-    assert "No worker has known the task for 3600 seconds" in page.root.text
+    assert f"No worker has known the task {TASK} for 3600 seconds" in page.root.text
     assert f"{WORKER} on web1" in page.root.text
     root.press(page, "Enqueue again")
     [held] = claim()

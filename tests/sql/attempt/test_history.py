@@ -228,6 +228,33 @@ def test_an_unavailable_table_lock_is_an_error_and_drops_nothing(day: Session, c
 # pgqueue_attempt_error_group: errors that are one and the same
 
 
+OF_UNKNOWN = "django_pgqueue.exceptions.UnknownTask"
+NOBODY = "No worker has known the task {} for 3600 seconds. Living workers of the queue {} that lack it: {}. The last …"
+
+
+def test_errors_of_unknown_tasks_are_one_group_for_each_task(session: Session) -> None:
+    def group(text: str, trace: str | None = None) -> str:
+        arguments = {"class": OF_UNKNOWN, "message": text, "traceback": trace}
+        return str(session.value("pgqueue_attempt_error_group", **arguments))
+
+    one = group(NOBODY.format("shop.tasks.send", "mail", "web-x2x9z-7-5f0c on web-x2x9z"))
+    assert one == group(NOBODY.format("shop.tasks.send", "bulk.mail", "a on b, c on d"))
+    assert one == group("The task 'shop.tasks.send' is not registered: shop.tasks has not …", TRACE)
+    assert one == group("'shop.tasks.send' is not a task: shop.tasks has no 'send'.", TRACE)
+    assert one != group(NOBODY.format("shop.tasks.pack", "mail", "web-x2x9z-7-5f0c on web-x2x9z"))
+    assert group("odd") == group("odd") != one
+
+
+def test_lost_attempts_are_one_group_whatever_the_worker_is_named(session: Session) -> None:
+    def group(text: str) -> str:
+        arguments = {"class": "django_pgqueue.exceptions.AttemptLost", "message": text, "traceback": None}
+        return str(session.value("pgqueue_attempt_error_group", **arguments))
+
+    one = group("worker web-x2x9z-7-5f0c8a21 died while it ran (loss 1 of 20)")
+    assert one == group("worker web-k8jqw-12-00c8fe11 died while it ran (loss 2 of 20)")
+    assert one != group("the lock of worker web-x2x9z-7-5f0c8a21 ran out at 2026-11-20 11:25:20 UTC (loss 1 of 20)")
+
+
 TRACE = 'Traceback …\n  File "/srv/{where}/shop/tasks.py", line {line}, in send\n    mail()\nOSError: {text}'
 
 

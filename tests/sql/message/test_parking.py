@@ -390,6 +390,9 @@ def test_an_unknown_message_fails_with_the_workers_and_the_last_reason(session: 
     assert attempt.error_class == "django_pgqueue.exceptions.UnknownTask"
     assert "w1 on host, w2 on there" in attempt.error_message
     assert "no such task" in attempt.error_message
+    assert attempt.error_message.startswith(
+        "No worker has known the task t for 60 seconds. Living workers of the queue"
+    )
 
 
 def test_it_waits_for_a_living_worker_that_may_know_the_message(session: Session) -> None:
