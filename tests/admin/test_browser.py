@@ -537,6 +537,21 @@ def test_an_open_list_stays_as_it_is_while_rows_are_selected(page: browser.Page)
 
 
 @pytest.mark.usefixtures("queue")
+def test_a_site_that_does_not_answer_is_told(page: browser.Page) -> None:
+    page.open(OVERVIEW)
+    page.driver.execute_script("""
+        const answered = window.fetch;
+        const never = (signal) => new Promise((_, refuse) => signal.onabort = () => refuse(signal.reason));
+        window.fetch = (url, {signal}) => never(signal);
+        window.answer = () => window.fetch = answered;
+    """)
+    quick(page)
+    page.shows("The numbers could not be refreshed. Trying again.")
+    page.driver.execute_script("window.answer()")
+    send(queue="brand-new")
+    page.shows("brand-new")
+
+
 def test_a_hidden_tab_sends_no_requests(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)

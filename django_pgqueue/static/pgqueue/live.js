@@ -18,6 +18,8 @@
     return;
   }
   const LEAST_MS = 5000;
+  // A site that hangs gives no answer, and the browser waits for minutes: old numbers would look like new ones.
+  const MOST_MS = 30000;
   // The page may not keep the database busy for more than a twentieth of the time.
   const SHARE = 20;
   let timer = null;
@@ -179,7 +181,8 @@
       plan(LEAST_MS);
       return;
     }
-    asked = new AbortController();
+    const asking = (asked = new AbortController());
+    const late = setTimeout(() => asking.abort(new Error("no answer")), MOST_MS);
     try {
       const answer = await fetch(live.dataset.url, { signal: asked.signal, headers: { Accept: "application/json" } });
       if (answer.redirected || answer.status === 403) {
@@ -203,6 +206,8 @@
       }
       say(live.dataset.failed);
       wait = Math.min(60000, wait * 2);
+    } finally {
+      clearTimeout(late);
     }
     plan(wait);
   }
