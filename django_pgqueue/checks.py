@@ -374,12 +374,47 @@ def _public_schema() -> str:
 
 
 @checks.register(checks.Tags.compatibility)
+def check_atomic(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
+    """Checks that the transactions of atomic tasks are in a database that the project writes to."""
+    backends = lookup.pgqueue_backends()
+    _import_tasks(bool(backends))
+    paths: dict[str, list[str]] = {}
+    for task in registry.imported():
+        if getattr(task, "atomic", False) and task.backend in backends:
+            paths.setdefault(backends[task.backend].settings.database, []).append(task.module_path)
+    written = _written_databases() if paths else set()
+    return [
+        checks.Warning(
+            f"The queue is in the database {database!r}, but DATABASE_ROUTERS write no model of the project there: "
+            f"{' and '.join(atomic)} with atomic=True may write to {_listed(written)}, which is no part of that "
+            "transaction.",
+            hint="Put the queue into the database of the models, by DATABASE in OPTIONS, or leave atomic out. Silence "
+            "this if the tasks only enqueue, or name that database themselves.",
+            id="pgqueue.W010",
+        )
+        for database, atomic in paths.items()
+        if written and database not in written
+    ]
+
+
+def _written_databases() -> set[str]:
+    """Returns the databases to which the project writes its models.  None are known if a router needs a request."""
+    with suppress(Exception):
+        return {router.db_for_write(model) for model in apps.get_models() if model._meta.app_label != conf.APP_LABEL}  # noqa: SLF001
+    return set()
+
+
+def _import_tasks(wanted: bool) -> None:
+    if wanted:
+        with suppress(Exception):  # the worker reports a module that cannot be imported, and migrate must still run
+            registry.autodiscover()
+
+
+@checks.register(checks.Tags.compatibility)
 def check_schedules(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[checks.CheckMessage]:  # noqa: ARG001
     """Looks for names that two declared schedules share."""
     databases = sorted(_databases())
-    if databases:
-        with suppress(Exception):  # the worker reports a module that cannot be imported, and migrate must still run
-            registry.autodiscover()
+    _import_tasks(bool(databases))
     return [
         checks.Error(
             f"The schedule {name!r} is declared {len(paths)} times, by {' and by '.join(paths)}: only one would run.",

@@ -15,9 +15,11 @@ from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_pgqueue import functions
-from django_pgqueue.checks import check_records, check_routing, check_sharing, check_tables, check_version
+from django_pgqueue.checks import check_atomic, check_records, check_routing, check_sharing, check_tables, check_version
 from django_pgqueue.functions import sql_files
+from django_pgqueue.tasks import registry, task
 from tests.promises.databases.conftest import BACKEND
+from tests.support.tasks import do_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,6 +231,40 @@ def test_a_queue_of_each_tenant_is_a_warning(settings: Settings, name: str) -> N
     assert check_routing(None) == []
     settings.TENANT_TYPES["shop"]["APPS"] += [name]
     assert ids(check_routing(None)) == ["pgqueue.W009"]
+
+
+def test_atomic_tasks_that_could_write_elsewhere_only_are_a_warning(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.TASKS = in_database("jobs")
+    pack = task(atomic=True)(do_nothing.func)
+    monkeypatch.setattr(registry, "imported", lambda: [do_nothing, pack])
+    [found] = check_atomic(None)
+    assert found.id == "pgqueue.W010"
+    assert found.msg == (
+        "The queue is in the database 'jobs', but DATABASE_ROUTERS write no model of the project there: "
+        "tests.support.tasks.do_nothing with atomic=True may write to 'default', which is no part of that transaction."
+    )
+    settings.DATABASE_ROUTERS = [*settings.DATABASE_ROUTERS, ReceiptsToJobs()]
+    assert check_atomic(None) == []
+    settings.DATABASE_ROUTERS = [NeedsARequest()]
+    assert check_atomic(None) == []
+    settings.TASKS, settings.DATABASE_ROUTERS = in_database("default"), []
+    assert check_atomic(None) == []
+
+
+class ReceiptsToJobs:
+    """A project's router, for one of its models."""
+
+    def db_for_write(self, model: Any, **_: object) -> str | None:
+        return "jobs" if model.__name__ == "Receipt" else None
+
+
+class NeedsARequest:
+    """A router that chooses by the tenant of a request, and there is none."""
+
+    def db_for_write(self, *_: object, **__: object) -> str:
+        raise LookupError
 
 
 class OnlyDefault:
