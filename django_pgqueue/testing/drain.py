@@ -138,8 +138,9 @@ def backend_of(alias: str) -> PgQueueBackend:
     found = task_backends[alias]
     if not isinstance(found, PgQueueBackend):
         message = (
-            f"TASKS[{alias!r}] is a {type(found).__qualname__}: it keeps no jobs in PostgreSQL, so drain() "
-            "cannot run them."
+            f"TASKS[{alias!r}] is of the class {type(found).__qualname__}, which keeps no jobs in PostgreSQL: drain(), "
+            "inline() and the assertions find none. Use PgQueueBackend in this test"
+            + (f", or look into task_backends[{alias!r}].results." if hasattr(found, "results") else ".")
         )
         raise PgQueueError(message)
     return found
