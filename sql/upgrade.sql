@@ -5256,32 +5256,45 @@ $$\;
 create or replace function pgqueue_step_load(p_id bigint, p_created_at timestamptz, p_max_bytes integer default 10000)
 returns table (
     p_name text, p_kind text, p_status text, p_attempt integer, p_until bigint, p_is_large boolean, p_result jsonb)
-language sql stable
+language plpgsql stable
 set search_path from current
 set enable_seqscan = off
+set plan_cache_mode = 'force_custom_plan'
 set jit = off
 as $$
-    -- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.
-    -- p_created_at is that of the message; null: reads the days of all messages.
-    -- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
+-- Returns the records of the steps of one message, the latest last, whatever the clock has done between two attempts.
+-- p_created_at is that of the message; null: reads the days of all messages.
+-- is_large: the stored result has more than p_max_bytes, and is left out; pgqueue_step_result returns it.
+-- A plan for a known time opens and locks the days since then alone: the server may have no room for each day.
+declare
+    v_since constant timestamptz := coalesce(p_created_at, '-infinity') - interval '1 day';
+begin
+    return query
     select s.name, s.kind, s.status, s.attempt, s.until, l.is_large, case when not l.is_large then s.result end
     from pgqueue_step s
     cross join lateral (select coalesce(pg_column_size(s.result), 0) > p_max_bytes as is_large) as l
-    where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day'
-    order by s.attempt, s.finished_at
+    where s.message_id = p_id and s.recorded_at >= v_since
+    order by s.attempt, s.finished_at;
+end
 $$\;
 create or replace function pgqueue_step_result(p_id bigint, p_created_at timestamptz, p_name text) returns jsonb
-language sql stable
+language plpgsql stable
 set search_path from current
 set enable_seqscan = off
+set plan_cache_mode = 'force_custom_plan'
 set jit = off
 as $$
-    -- Returns the recorded result of one step.
-    select s.result
-    from pgqueue_step s
-    where s.message_id = p_id and s.recorded_at >= coalesce(p_created_at, '-infinity') - interval '1 day' and s.name = p_name
-      and s.status = 'done'
-    limit 1
+-- Returns the recorded result of one step.
+-- A plan for a known time opens and locks the days since then alone: the server may have no room for each day.
+declare
+    v_since constant timestamptz := coalesce(p_created_at, '-infinity') - interval '1 day';
+begin
+    return (
+        select s.result
+        from pgqueue_step s
+        where s.message_id = p_id and s.recorded_at >= v_since and s.name = p_name and s.status = 'done'
+        limit 1);
+end
 $$\;
 create or replace function pgqueue_step_partition(p_day date) returns boolean
 language plpgsql
@@ -5844,45 +5857,64 @@ end
 $$\;
 create or replace function pgqueue_child_outcomes(p_parent_id bigint, p_ids bigint[])
 returns table (p_id bigint, p_status text, p_error_class text, p_error_message text, p_result jsonb)
-language sql stable
+language plpgsql stable
 set search_path from current
 set enable_seqscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
+set plan_cache_mode = 'force_custom_plan'
 set jit = off
 as $$
-    -- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
-    -- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
-    -- Each child is found by its own id, for which the limits are.  Planned for empty tables, an index of parents, or of
-    -- attempts by their ids, would be read to its end for each of them: hence the conditions that these do not have.
-    select i.id,
-           case when c.message_id is null then 'unknown'
-                when (select true from pgqueue_message m where m.id = i.id) then 'waiting'
-                else coalesce(c.status, a.status, 'unknown') end,
-           coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
-           coalesce(c.result, a.result)
-    from unnest(p_ids) with ordinality as i (id, place)
-    left join lateral (
-        select k.* from pgqueue_child k
-        where k.message_id = i.id and k.parent_id is not distinct from p_parent_id
+-- Returns how children of a message have ended, in the order of p_ids.  status is that of their last attempt;
+-- waiting: it has not ended; unknown: it is no child of this message, or has left no trace.
+-- Each child is found by its own id, for which the limits are.  Planned for empty tables, an index of parents, or of
+-- attempts by their ids, would be read to its end for each of them: hence the conditions that these do not have.
+-- A plan for a known time opens and locks the days since then alone: the server may have no room for each day.
+declare
+    v_since timestamptz;
+    v_is_child boolean;
+begin
+    select min(k.created_at) - interval '1 day' into v_since
+    from unnest(p_ids) as i (id)
+    cross join lateral (
+        select c.created_at from pgqueue_child c
+        where c.message_id = i.id and c.parent_id is not distinct from p_parent_id and c.status is null
         limit 1
-    ) as c on true
-    left join lateral (
-        (select h.status, h.error_class, h.error_message, h.result
-         from pgqueue_attempt h
-         where h.message_id = c.message_id and h.final and h.finished_at >= c.created_at - interval '1 day'
-         order by h.id + 0 desc
-         limit 1)
-        union all  -- it was enqueued while the clock was ahead
-        (select h.status, h.error_class, h.error_message, h.result
-         from pgqueue_attempt h
-         where h.message_id = c.message_id and h.final and c.status is null
-           and (select true from pgqueue_message m where m.id = c.message_id) is null
-         order by h.id + 0 desc
-         limit 1)
-        limit 1
-    ) as a on true
-    order by i.place
+    ) as k;
+    for p_id, v_is_child, p_status, p_error_class, p_error_message, p_result in
+        select i.id, c.message_id is not null,
+               case when c.message_id is null then 'unknown'
+                    when (select true from pgqueue_message m where m.id = i.id) then 'waiting'
+                    else coalesce(c.status, a.status, 'unknown') end,
+               coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
+               coalesce(c.result, a.result)
+        from unnest(p_ids) with ordinality as i (id, place)
+        left join lateral (
+            select k.* from pgqueue_child k
+            where k.message_id = i.id and k.parent_id is not distinct from p_parent_id
+            limit 1
+        ) as c on true
+        left join lateral (
+            select h.status, h.error_class, h.error_message, h.result
+            from pgqueue_attempt h
+            where h.message_id = c.message_id and h.final and h.finished_at >= v_since
+            order by h.id + 0 desc
+            limit 1
+        ) as a on c.status is null
+        order by i.place
+    loop
+        if v_is_child and p_status = 'unknown' then  -- it was enqueued while the clock was ahead
+            select h.status, h.error_class, h.error_message, h.result
+            into p_status, p_error_class, p_error_message, p_result
+            from pgqueue_attempt h
+            where h.message_id = p_id and h.final
+            order by h.id + 0 desc
+            limit 1;
+            p_status := coalesce(p_status, 'unknown');
+        end if;
+        return next;
+    end loop;
+end
 $$\;
 create or replace function pgqueue_budget_spend(
     p_id bigint,

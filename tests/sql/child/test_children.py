@@ -10,6 +10,7 @@ import pytest
 from tests.support.sessions import NOON, token
 
 if TYPE_CHECKING:
+    from tests.support.fixtures.sessions import Connect
     from tests.support.sessions import Session
 
 pytestmark = pytest.mark.once
@@ -161,3 +162,23 @@ def test_a_parent_that_is_given_back_and_was_asked_to_stop_takes_its_children_wi
     session.rows("select pgqueue_message_release(%s, %s, %s)", ([held.id], [held.attempt], held.worker))
     assert session.rows("select from pgqueue_message") == []
     assert outcomes(session, held.id, child) == [("cancelled", None)]
+
+
+def test_days_before_the_children_are_not_locked(connect: Connect) -> None:
+    """A server has no room for a lock of each day and each of its indexes, for many tasks at a time."""
+    session = connect()
+    held, child = parent_and_child(session)
+    session.rows("select pgqueue_attempt_partition('2020-02-03')")
+    session.rows("select pgqueue_step_partition('2020-02-03')")
+    locked = "select count(*) from pg_locks where pid = pg_backend_pid() and relation::regclass::text like '%20200203%'"
+    try:
+        with session.connection.transaction():
+            assert outcomes(session, held.id, child) == [("waiting", None)]
+            since = (held.id, held.created_at)
+            assert session.rows("select from pgqueue_step_load(%s, %s)", since) == []
+            assert session.one("select pgqueue_step_result(%s, %s, 'one')", since) is None
+            assert session.one(locked) == 0
+    finally:
+        session.rows("drop table pgqueue_attempt_20200203, pgqueue_step_20200203")
+        session.rows("delete from pgqueue_message")
+        session.rows("delete from pgqueue_child")
