@@ -170,8 +170,9 @@ SCHEDULES = (
 )
 
 # Commands that the findings show.
-CANCEL_ALONE = (
-    "select pgqueue_message_cancel(array(select id from pgqueue_message where alone_at is not null and task = {}));"
+CANCEL_ALONE = (  # A quarantined job often runs at this moment: then it is not tried again.
+    "select pgqueue_message_cancel(ids), pgqueue_message_request_cancel(ids) from (select array_agg(id) as ids "
+    "from pgqueue_message where alone_at is not null and task = {}) as poison;"
 )
 CANCEL = "select pgqueue_message_cancel(array(select id from pgqueue_message where task = {}));"
 MORE_PARKED = "select * from pgqueue_message_parked(1000);"

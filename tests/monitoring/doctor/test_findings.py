@@ -692,6 +692,10 @@ def test_poison_job(find: Find, db: None) -> None:
     found = find.only("poison-job", workers.poison_jobs)
     assert "while they ran the task shop.tasks.crash: up to 3 times for one job, 1 job in the last day" in found.found
     assert found.values["newest"] == poison
+    sql("update pgqueue_message set worker = 'w', locked_at = now(), unlock_at = pgqueue_now() + 60000")
+    sql(found.command)
+    assert Message.objects.get().cancel_requested_at is not None
+    sql("update pgqueue_message set worker = null, locked_at = null, unlock_at = null, cancel_requested_at = null")
     sql(found.command)
     assert Message.objects.count() == 0
 
