@@ -94,6 +94,7 @@ CHECKS = (
     Check("statistics", tables.unanalysed),
     Check("bloat", tables.bloated),
     Check("invalid indexes", tables.invalid_indexes),
+    Check("unlogged tables", tables.unlogged),
     Check("collation", tables.collation, needs_queue=False),
     Check("sequences", tables.sequences),
     Check("known ids", tables.sequences_behind),

@@ -57,6 +57,12 @@ INVALID_INDEX = Kind(
     "A CREATE or REINDEX CONCURRENTLY was interrupted: every change writes the index, and no query reads it. Rebuild "
     "it, or drop it.",
 )
+UNLOGGED_TABLE = Kind(
+    "unlogged-table",
+    Severity.ERROR,
+    "A user has changed it by hand. A crash of the server empties it, a standby has none of its rows, and neither has "
+    "a base backup.",
+)
 COLLATION_VERSION = Kind(
     "collation-version",
     Severity.ERROR,
@@ -90,6 +96,13 @@ INVALID = """
 select i.indexrelid::regclass::text, i.indrelid::regclass::text, pg_relation_size(i.indexrelid)
 from pg_index i
 where i.indrelid = any (%(tables)s::oid[]) and not i.indisvalid
+order by 1
+"""
+
+# Rows that Spark has staged may be lost: the run fails then.
+UNLOGGED = """
+select c.oid::regclass::text from pg_class c
+where c.oid = any (%(tables)s::oid[]) and c.relpersistence = 'u' and c.relname <> 'pgqueue_staged'
 order by 1
 """
 
@@ -179,6 +192,11 @@ def invalid_indexes(patient: Subject) -> Iterator[Finding]:
             table=table,
             bytes=in_bytes,
         )
+
+
+def unlogged(patient: Subject) -> Iterator[Finding]:
+    for [table] in patient.rows(UNLOGGED, {"tables": patient.oids()}):
+        yield UNLOGGED_TABLE.found(f"The table {table} is unlogged.", f"alter table {table} set logged;", table=table)
 
 
 def collation(patient: Subject) -> Iterator[Finding]:

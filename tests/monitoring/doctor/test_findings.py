@@ -325,6 +325,12 @@ def test_bloated_index(find: Find, emptied: psycopg.Connection[Any]) -> None:
     assert find("bloated-index", tables.bloated, relation=name) == []
 
 
+def test_unlogged_table(find: Find, db: None) -> None:
+    assert find("unlogged-table", tables.unlogged) == []
+    sql("alter table pgqueue_message set unlogged")
+    find.cured(find.only("unlogged-table", tables.unlogged, table="pgqueue_message"), tables.unlogged)
+
+
 def test_invalid_index(find: Find, another: Another) -> None:
     send(queue="mail")
     send(queue="mail")
