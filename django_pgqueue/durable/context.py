@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 
 from asgiref.sync import sync_to_async
+from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import functions
 from django_pgqueue.durable.children import EnqueuedChild, id_of, outcome_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound="Callable[..., Any]")
 Recovery = Literal["repeat", "manual"]
 QUESTION = (
     "An attempt began this step, and how it ended is not recorded: it may have happened. Is the step to be repeated?"
@@ -42,6 +44,11 @@ MAX_DIGITS = 30
 """Limit of budgets, on each side of the point: as in pgqueue_budget_spend."""
 KEYS = uuid.UUID("6f1d3a8e-3c53-4d0c-9a0e-5f2f0c1b7a55")
 """Namespace of ``key``."""
+
+
+def _awaited_as(name: str) -> Callable[[F], F]:
+    """Names the variant to an async task that calls a method which it cannot call."""
+    return async_unsafe(f"An async task cannot call this: await context.{name}(…).")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
             return partial(self._step, name, atomic=atomic, recovery=recovery)
         return self._step(name, function, *args, atomic=atomic, recovery=recovery)
 
+    @_awaited_as("astep")
     def _step(self, name: str, function: Callable[..., Any], *args: Any, atomic: bool, recovery: Recovery) -> Any:
         if iscoroutinefunction(function):
             message = f"The function of the step {name!r} is async: await context.astep({name!r}, …)."
@@ -164,6 +172,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
     # Waits
 
+    @_awaited_as("asleep")
     def sleep(self, name: str, duration: dt.timedelta) -> None:
         """Suspends the task for ``duration``, counted from the first attempt that comes here.
 
@@ -171,6 +180,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         """
         self._sleep(name, Wait(name=name, delay_ms=_delay_ms(duration, "duration")))
 
+    @_awaited_as("asleep_until")
     def sleep_until(self, name: str, when: dt.datetime) -> None:
         """Suspends the task until ``when``."""
         self._sleep(name, Wait(name=name, until=_until(when)))
@@ -184,6 +194,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         if not self.steps.is_over(until):
             raise self.steps.suspended(Wait(name=name, until=until))
 
+    @_awaited_as("await_for_event")
     def wait_for_event(self, name: str, timeout: dt.timedelta | None = None) -> Any:
         """Suspends the task until the event ``name`` has been emitted, and returns its payload.
 
@@ -192,6 +203,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
         delay_ms = None if timeout is None else _delay_ms(timeout, "timeout")
         return self._wait(Wait(name=name, kind="event", event=event_name(name), delay_ms=delay_ms))
 
+    @_awaited_as("aapproval")
     def approval(self, name: str, to: str | None = None, show: Any = None) -> Decision:
         """Suspends the task until a person has decided in the admin.
 
@@ -224,10 +236,12 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
     # Children
 
+    @_awaited_as("aenqueue")
     def enqueue(self, task: GenericTask[P, Any], *args: P.args, **kwargs: P.kwargs) -> EnqueuedChild:
         """Enqueues a task once, as a child of this message; ``task.enqueue_in(context, …)`` does the same."""
         return self.steps.enqueue(task, args, kwargs)
 
+    @_awaited_as("agather")
     def gather(self, children: Iterable[EnqueuedChild | int], *, return_exceptions: bool = False) -> list[Any]:
         """Suspends the task until its children have ended, and returns what they returned, in the same order.
 
@@ -246,6 +260,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
                     raise value
         return ended
 
+    @_awaited_as("acall")
     def call(self, task: GenericTask[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Enqueues a task once, suspends this one until it has ended, and returns what it returned."""
         returned: R = self.gather([self.enqueue(task, *args, **kwargs)])[0]
@@ -253,6 +268,7 @@ class DurableContext(PgQueueContext):  # type: ignore[misc,unused-ignore]
 
     # Budgets
 
+    @_awaited_as("aspend")
     def spend(self, name: str, amount: float | Decimal, *, of: float | Decimal) -> Decimal:
         """Spends ``amount`` of a budget that the message has for all of its attempts, and returns what is left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +14,8 @@ from tests.durable import tasks
 
 if TYPE_CHECKING:
     from django_pgqueue.durable import DurableContext
+
+HOUR = dt.timedelta(hours=1)
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -47,6 +50,31 @@ def test_an_async_task_has_steps_sleeps_events_and_children() -> None:
     assert (first, payload, doubled) == ("ONE", 7, 8)
     assert isinstance(second, int)
     assert tasks.calls == ["one", "double 4"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("step", ["one", str]),
+        ("sleep", ["one", HOUR]),
+        ("sleep_until", ["one", dt.datetime.now(dt.UTC)]),
+        ("wait_for_event", ["one"]),
+        ("approval", ["one"]),
+        ("enqueue", [tasks.arun_code]),
+        ("gather", [[]]),
+        ("call", [tasks.arun_code]),
+        ("spend", ["one", 1]),
+    ],
+)
+def test_a_method_that_an_async_task_cannot_call_names_its_variant(name: str, arguments: list[Any]) -> None:
+    async def code(context: DurableContext) -> None:
+        getattr(context, name)(*arguments, **{"of": 2} if name == "spend" else {})
+
+    tasks.CODE["code"] = code
+    result = tasks.arun_code.enqueue("code")
+    drain()
+    result.refresh()
+    assert f"An async task cannot call this: await context.a{name}(…)." in result.errors[0].traceback
 
 
 @pytest.mark.timeout(60)
