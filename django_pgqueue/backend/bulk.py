@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import connections, transaction
+from django.utils.asyncio import async_unsafe
 
 from django_pgqueue import functions, traces
 from django_pgqueue.backend.pgqueue import PgQueueBackend, validate_path
@@ -43,6 +44,7 @@ class Call:
     """Name of the call in errors, such as "line 7"; default: its position."""
 
 
+@async_unsafe("enqueue_many() is a transaction, which async code cannot open: await sync_to_async(enqueue_many)(…).")
 def enqueue_many(task: AnyTask, calls: Iterable[Any], *, on_progress: Callable[[int], None] | None = None) -> int:
     """Enqueues one message for each item of ``calls`` and returns how many items there were.
 

@@ -143,7 +143,8 @@ def explained(database: str) -> Iterator[None]:
         yield
     except SynchronousOnlyOperation as error:
         message = (
-            f"{error} Or await the call's async variant, where it has one: aenqueue, arefresh, aget_result, apublish."
+            f"{error} Or await the call's async variant, where it has one: aenqueue, arefresh, aget_result, aresults, "
+            "aemit, apublish."
         )
         raise SynchronousOnlyOperation(message) from error
     except Exception as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from django.db import connections, transaction
+from django.utils.asyncio import async_unsafe
 
 from django_pgqueue.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
@@ -202,6 +203,7 @@ class Batch:
             raise PgQueueError(message)
 
 
+@async_unsafe("batch() is a transaction, which async code cannot open: await sync_to_async(a function with it)().")
 @contextmanager
 def batch(
     then: Any = None, *args: Any, when: str = "finished", results: bool = False, **kwargs: Any

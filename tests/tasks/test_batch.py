@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, transaction
 
 from django_pgqueue import functions
@@ -204,3 +206,17 @@ def test_a_wait_that_could_not_end_is_refused() -> None:
     drain(limit=2)
     result.refresh()
     assert "holds the slot that they may need. Let a callback come after them" in result.errors[0].traceback
+
+
+def test_async_code_is_told_to_put_a_batch_into_a_function() -> None:
+    async def enqueue() -> None:
+        async with batch():  # type: ignore[attr-defined]
+            raise AssertionError
+
+    async def enqueue_more() -> None:
+        enqueue_many(double, [1])
+
+    with pytest.raises(SynchronousOnlyOperation, match=r"batch\(\) .* await sync_to_async\(a function with it\)"):
+        asyncio.run(enqueue())
+    with pytest.raises(SynchronousOnlyOperation, match=r"await sync_to_async\(enqueue_many\)"):
+        asyncio.run(enqueue_more())
