@@ -11,8 +11,9 @@ from django_pgqueue import functions
 from django_pgqueue.backend.pgqueue import PgQueueBackend
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidSchedule, UnknownTask
-from django_pgqueue.tasks import call as task_call, expires, registry, sensitive
+from django_pgqueue.tasks import call as task_call, registry, sensitive
 from django_pgqueue.values import redaction
+from django_pgqueue.values.expiry import headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,7 +125,7 @@ def max_lost(path: str) -> int | None:
 def headers(path: str) -> dict[str, Any]:
     """Returns the headers that the task gives to a message of its schedule: when it expires."""
     try:
-        return expires.headers_of(registry.find(path))
+        return headers_of(registry.find(path))
     except UnknownTask:
         return {}
 

@@ -33,7 +33,13 @@ if TYPE_CHECKING:
 MAX_BYTES = 64 * 2**20
 """Larger batches are halved: a column of text has room for 2 GB."""
 RAW = DeclaredTask(max_attempts=5)
-SETTINGS = {"queue": pa.string(), "priority": pa.int64(), "max_attempts": pa.int64(), "channel": pa.string()}
+SETTINGS = {
+    "queue": pa.string(),
+    "priority": pa.int64(),
+    "max_attempts": pa.int64(),
+    "channel": pa.string(),
+    "headers": pa.string(),
+}
 NULL = "\\N"
 ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r"))
 LARGE_NUMBER = re.compile(r"\d[eE]\+?\d{3}|\d{309}")
@@ -117,7 +123,8 @@ class Rows:
         self._check_number("max_attempts", 1, MAX_MAX_ATTEMPTS)
         found = {**self.columns, "content": self._content(), "headers": self._json("headers", dict)}
         for name, values in declared.items():
-            found[name] = pc.coalesce(found[name].cast(values.type), values) if name in found else values
+            given = found.get(name)
+            found[name] = values if given is None else pc.coalesce(given.cast(values.type), values)
         columns = [found.get(name) for name in STAGED]
         if not self.unfit:
             return columns

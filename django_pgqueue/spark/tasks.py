@@ -19,13 +19,15 @@ class DeclaredTask:
     priority: int = 0
     max_attempts: int | None = None
     channel: str | None = None
+    headers: str | None = None
+    """JSON text."""
 
 
 def declared(*tasks: Any) -> str:
     """Returns the text for the option ``tasks``.  Call it on the driver, which can import the project.
 
-    A row without queue, priority, max_attempts or channel gets those of its task.  A channel that a task computes from
-    its arguments, and its unique key, are columns of the DataFrame.
+    A row without queue, priority, max_attempts or channel gets those of its task, and one without headers expires as
+    its task says.  A channel that a task computes from its arguments, and its unique key, are columns of the DataFrame.
 
     >>> df.write.format("pgqueue").option("tasks", declared(send_receipt)).mode("append").save()  # doctest: +SKIP
     """
@@ -35,8 +37,8 @@ def declared(*tasks: Any) -> str:
 def parse(value: str) -> dict[str, DeclaredTask]:
     """Parses the text of ``declared``; or dotted paths with commas between, of tasks without settings; or ``*``.
 
-    >>> parse("shop.tasks.send_receipt")
-    {'shop.tasks.send_receipt': DeclaredTask(queue='default', priority=0, max_attempts=None, channel=None)}
+    >>> list(parse("shop.tasks.send_receipt, shop.tasks.ship"))
+    ['shop.tasks.send_receipt', 'shop.tasks.ship']
     """
     if value.lstrip().startswith("{"):
         try:
@@ -56,9 +58,12 @@ def _path(word: str) -> str:
 
 
 def _of(task: Any) -> dict[str, Any]:
+    from django_pgqueue.values.expiry import headers_of  # noqa: PLC0415 -- executors have no Django
+
     backend = task.get_backend()
     resolved = getattr(backend, "max_attempts", None)
     attempts = resolved(task) if callable(resolved) else getattr(task, "max_attempts", None)
     found = {"queue": task.queue_name, "priority": int(task.priority), "max_attempts": attempts}
-    channel = getattr(task, "channel", None)
-    return found | {"channel": channel} if isinstance(channel, str) else found
+    channel, headers = getattr(task, "channel", None), headers_of(task)
+    found |= {"channel": channel} if isinstance(channel, str) else {}
+    return found | {"headers": json.dumps(headers)} if headers else found

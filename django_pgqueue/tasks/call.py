@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django_pgqueue.functions.new_message import After, NewMessage
-from django_pgqueue.tasks import after as dependencies, channel as channels, expires, habits, registry, unique
+from django_pgqueue.tasks import after as dependencies, channel as channels, habits, registry, unique
 from django_pgqueue.values import content, times, versions
+from django_pgqueue.values.expiry import headers_of
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -100,7 +101,7 @@ def shared(
     messages of a bulk have the same time.
     """
     when, asked = _when(task, now)
-    if until := expires.headers_of(task):
+    if until := headers_of(task):
         asked = until | dict(asked or {})
     if getattr(task, "after_results", False):
         asked = {dependencies.RESULTS: True} | dict(asked or {})

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 from django_pgqueue.compat import InvalidTask
 from django_pgqueue.exceptions import InvalidContent, TaskExpired
 from django_pgqueue.values import redaction, times
+from django_pgqueue.values.expiry import AFTER, AT
 
 if TYPE_CHECKING:
     from django_pgqueue.compat import AnyTask
     from django_pgqueue.functions import Received
-
-AT, AFTER = "expires_at", "expires_us"
-"""Names of the headers: a time in ISO 8601, and microseconds from the enqueue on, by the database's clock."""
 
 
 def validate(task: AnyTask) -> None:
@@ -43,16 +41,6 @@ def validate(task: AnyTask) -> None:
     if task.run_after is not None and times.aware(task.run_after) >= times.aware(expires):
         message = f"The message would expire at {expires}, before it may run at {task.run_after}: give a later expires."
         raise InvalidTask(message)
-
-
-def headers_of(task: AnyTask) -> dict[str, Any]:
-    """Returns the headers that keep the ``expires`` of a task."""
-    expires = getattr(task, "expires", None)
-    if expires is None:
-        return {}
-    if isinstance(expires, dt.timedelta):
-        return {AFTER: expires // times.MICROSECOND}
-    return {AT: times.aware(expires).isoformat()}
 
 
 def require_unexpired(message: Received, now: dt.datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import uuid
@@ -38,7 +39,7 @@ COLUMNS = (
 )
 
 
-@pgqueue_task(queue_name="reports", priority=7, max_attempts=4, channel="printer")
+@pgqueue_task(queue_name="reports", priority=7, max_attempts=4, channel="printer", expires=dt.timedelta(hours=2))
 def report(day: str) -> None:
     """Only its declaration is used."""
 
@@ -83,12 +84,12 @@ def test_a_text_with_escapes_stays_as_it_is_with_large_types_too(spark: SparkSes
 
 def test_a_time_a_content_of_a_task_and_the_options_of_a_task(spark: SparkSession, queue: Session) -> None:
     rows = [
-        (None, "1", None, 1893456000001900),
-        (report.module_path, '{"args": [1]}', None, None),
-        (report.module_path, '{"args": [2], "kwargs": {"a": 1}}', "own", None),
+        (None, "1", None, None, 1893456000001900),
+        (report.module_path, '{"args": [1]}', None, None, None),
+        (report.module_path, '{"args": [2], "kwargs": {"a": 1}}', "own", '{"trace": 1}', None),
     ]
-    frame = spark.createDataFrame(rows, "task string, content string, queue string, micros long")
-    times = frame.selectExpr("task", "content", "queue", "timestamp_micros(micros) as dequeue_at")
+    frame = spark.createDataFrame(rows, "task string, content string, queue string, headers string, micros long")
+    times = frame.selectExpr("task", "content", "queue", "headers", "timestamp_micros(micros) as dequeue_at")
     write(times, tasks=declared(report))
     raw, own, declares = sorted(queue.messages(), key=lambda message: message.queue)
     assert (raw.queue, raw.task, raw.content, raw.max_attempts) == ("default", None, 1, 5)
@@ -96,6 +97,7 @@ def test_a_time_a_content_of_a_task_and_the_options_of_a_task(spark: SparkSessio
     assert (declares.queue, declares.priority, declares.max_attempts) == ("reports", 7, 4)
     assert (raw.channel, own.channel, declares.channel) == (None, "printer", "printer")
     assert (own.queue, own.priority, own.max_attempts) == ("own", 7, 4)
+    assert (raw.headers, own.headers, declares.headers) == (None, {"trace": 1}, {"expires_us": 7_200_000_000})
     assert (declares.content, own.content) == ({"args": [1], "kwargs": {}}, {"args": [2], "kwargs": {"a": 1}})
 
 
