@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -216,22 +217,30 @@ def _as_enqueued(
     task: Any,
     row: Received | Message | Attempt,
     max_attempts: int | None,
-    headers: dict[str, Any] | None,
+    headers: Any,
     backend: PgQueueBackend,
 ) -> Any:
     """Returns the registered task with the values with which it was enqueued.
 
     ``max_attempts`` is that of the first row: each defer raises it by one.
     """
-    changes: dict[str, Any] = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
-    if headers and "run_after" in headers:
-        changes["run_after"] = dt.datetime.fromisoformat(headers["run_after"])
-    if headers and "delay_us" in headers:
-        changes["run_in"] = dt.timedelta(microseconds=headers["delay_us"])
+    own = {"priority": row.priority, "queue_name": row.queue, "backend": backend.alias}
+    changes: dict[str, Any] = own | _time_asked_for(headers)
     if hasattr(task, "max_attempts"):
         changes["max_attempts"] = _own_attempts(task, max_attempts, backend)
     changes = {name: value for name, value in changes.items() if getattr(task, name, None) != value}
     return _replaced(task, changes) if changes else task
+
+
+def _time_asked_for(headers: Any) -> dict[str, Any]:
+    """Returns when a message was to run, by its headers.  Headers of other programs may have another form."""
+    if isinstance(headers, dict):
+        with suppress(TypeError, ValueError, OverflowError):
+            if "run_after" in headers:
+                return {"run_after": dt.datetime.fromisoformat(headers["run_after"])}
+            if "delay_us" in headers:
+                return {"run_in": dt.timedelta(microseconds=headers["delay_us"])}
+    return {}
 
 
 def _own_attempts(task: Any, max_attempts: int | None, backend: PgQueueBackend) -> int | None:

@@ -98,7 +98,8 @@ class PgQueueContext(TaskContext):  # type: ignore[misc,type-arg,unused-ignore]
         ... def add_up(context, month):
         ...     return sum(context.results())  # doctest: +SKIP
         """
-        if self.message.headers is None or not json.loads(self.message.headers).get(dependencies.RESULTS):
+        headers = json.loads(self.message.headers or "{}")
+        if not isinstance(headers, dict) or not headers.get(dependencies.RESULTS):
             message = (
                 f"Message {self.message.id} has asked for no results: enqueue it by batch(…, results=True), or by "
                 "using(after=[…], after_results=True)."

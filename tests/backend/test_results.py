@@ -463,3 +463,15 @@ def test_errors_from_before_a_debounce_with_an_expiry_stay_in_the_result() -> No
     Message.objects.update(created_at=timezone.now() + dt.timedelta(days=3))
     result.refresh()
     assert len(result.errors) == len(result.worker_ids) == 1
+
+
+@pytest.mark.parametrize(
+    "headers", ['{"run_after": 5}', '{"run_after": "soon"}', '{"delay_us": 1e30}', "5", '["run_after"]']
+)
+def test_a_job_with_the_headers_of_another_program_runs_and_has_a_result(headers: str) -> None:
+    message = NewMessage(content='{"args": [], "kwargs": {}}', task=tasks.do_nothing.module_path, headers=headers)
+    result = tasks.do_nothing.get_result(str(enqueue(connection, message).id))
+    testing.drain()
+    result.refresh()
+    assert result.status == TaskResultStatus.SUCCESSFUL, result.errors
+    assert getattr(result.task, "run_after", None) is None
