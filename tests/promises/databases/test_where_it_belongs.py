@@ -57,7 +57,7 @@ def lite() -> Iterator[str]:
     sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
     connections.settings["lite"] = {**connections.settings["default"], **sqlite}
     yield "lite"
-    connections["lite"].close()
+    connections["lite"].connection.close()  # Django's close() leaves a database in memory open
     del connections["lite"], connections.settings["lite"]
 
 
