@@ -34,6 +34,8 @@ ID = re.compile(r"[1-9][0-9]{0,18}")
 MAX_ID = 2**63 - 1
 CLOCK_ERROR = dt.timedelta(days=1)
 """An attempt may end before its message was enqueued, by a clock that was put back, and is still found."""
+FAILURES = {Attempt.Status.FAILED, Attempt.Status.RETRIED}
+NO_CLASS = "builtins.Exception"
 DECODER = json.JSONDecoder()
 """What jsonb prints has no spaces around its value, for which ``json.loads`` looks: it takes twice as long."""
 
@@ -260,12 +262,14 @@ def _replaced(task: Any, changes: dict[str, Any]) -> Any:
 
 
 def _errors(attempts: Sequence[Attempt]) -> list[TaskError]:
+    """Returns the errors.  One of a worker in another language may be a text without a class."""
     return [
         PgQueueTaskError(
-            exception_class_path=attempt.error_class, traceback=attempt.traceback or attempt.error_message or ""
+            exception_class_path=attempt.error_class or NO_CLASS,
+            traceback=attempt.traceback or attempt.error_message or "",
         )
         for attempt in attempts
-        if attempt.error_class is not None
+        if attempt.error_class is not None or attempt.status in FAILURES
     ]
 
 

@@ -475,3 +475,16 @@ def test_a_job_with_the_headers_of_another_program_runs_and_has_a_result(headers
     result.refresh()
     assert result.status == TaskResultStatus.SUCCESSFUL, result.errors
     assert getattr(result.task, "run_after", None) is None
+
+
+def test_an_error_of_another_language_is_in_the_result() -> None:
+    result = tasks.do_nothing.enqueue()
+    with connection.cursor() as cursor:
+        cursor.execute("""
+            select pgqueue_message_fail(id, attempt, p_error => 'TypeError: order is undefined')
+            from pgqueue_message_dequeue(p_tasks => true)
+        """)
+    result.refresh()
+    assert result.status == TaskResultStatus.FAILED
+    [error] = result.errors
+    assert (error.exception_class, error.traceback) == (Exception, "TypeError: order is undefined")
