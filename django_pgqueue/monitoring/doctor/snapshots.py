@@ -9,6 +9,7 @@ from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import named, quoted
 from django_pgqueue.monitoring.overview.formatting import span
 from django_pgqueue.monitoring.overview.long_transactions import BEGAN, OLD
+from django_pgqueue.values.sizes import size
 from django_pgqueue.worker.upkeep.vacuum import HOLDS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ VERY_OLD = dt.timedelta(hours=1)
 MOST = 5
 FAR_XIDS = 1_000_000
 """A standby or slot whose horizon is this many transactions behind keeps more than a moment's dead rows."""
+FAR_BYTES = 5 << 30
+"""PostgreSQL keeps some of its log for itself, a gigabyte by default (``max_wal_size``)."""
 
 OLD_TRANSACTION = Kind(
     "old-transaction",
@@ -37,7 +40,8 @@ PREPARED_TRANSACTION = Kind(
 REPLICATION_SLOT = Kind(
     "replication-slot",
     Severity.WARNING,
-    "A standby that is not connected still keeps old rows alive here. Start the standby again, or drop its slot.",
+    "A standby, or a subscriber, that is not connected or is behind keeps old rows alive here, or the write-ahead log, "
+    "until the disk is full. Start it again, or drop its slot.",
 )
 STANDBY_FEEDBACK = Kind(
     "standby-feedback",
@@ -80,10 +84,13 @@ limit %(most)s
 """
 
 SLOTS = """
-select s.slot_name::text, s.active, age(s.xmin)
+select s.slot_name::text, s.active, age(s.xmin), l.bytes
 from pg_replication_slots s
-where s.xmin is not null and (not s.active or age(s.xmin) >= %(far)s)
-order by age(s.xmin) desc
+cross join lateral (
+    select case when not pg_is_in_recovery()
+                then pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint end as bytes) as l
+where s.xmin is not null and (not s.active or age(s.xmin) >= %(far)s) or l.bytes >= %(far_bytes)s
+order by age(s.xmin) desc nulls last, l.bytes desc nulls last
 limit %(most)s
 """
 
@@ -136,14 +143,17 @@ def prepared_transactions(patient: Subject) -> Iterator[Finding]:
 
 
 def replication_slots(patient: Subject) -> Iterator[Finding]:
-    for name, is_active, age in patient.rows(SLOTS, _far()):
+    for name, is_active, age, in_bytes in patient.rows(SLOTS, _far()):
+        rows = None if age is None else f"the rows of the last {age:,} transactions"
+        log = None if in_bytes is None else f"{size(in_bytes)} of the write-ahead log"
         yield REPLICATION_SLOT.found(
-            f"The replication slot {name} ({'active' if is_active else 'not in use'}) holds the rows of the last "
-            f"{age:,} transactions.",
+            f"The replication slot {name} ({'active' if is_active else 'not in use'}) holds "
+            f"{' and '.join(filter(None, (rows, log)))}.",
             "" if is_active else f"select pg_drop_replication_slot({quoted(name)});",
             slot=name,
             active=is_active,
             transactions=age,
+            wal_bytes=in_bytes,
         )
 
 
@@ -186,4 +196,4 @@ def _words(seconds: float) -> str:
 
 
 def _far() -> dict[str, Any]:
-    return {"far": FAR_XIDS, "most": MOST}
+    return {"far": FAR_XIDS, "far_bytes": FAR_BYTES, "most": MOST}

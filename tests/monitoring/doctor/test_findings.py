@@ -262,6 +262,29 @@ def test_replication_slot(find: Find, standby: Callable[..., Standby], monkeypat
     )
 
 
+def test_a_replication_slot_that_keeps_the_log(
+    find: Find, another: Another, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of a subscriber that nobody needs any more: in the end the disk is full."""
+    name = "pgqueue_doctor_log"
+    session = another()
+    try:
+        session.execute("select pg_create_physical_replication_slot(%s, true)", [name])
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        pytest.skip(f"the server has no slots: {error}")
+    try:
+        assert find("replication-slot", snapshots.replication_slots, slot=name) == [], "it is not far behind"
+        monkeypatch.setattr(snapshots, "FAR_BYTES", 0)
+        found = find.only("replication-slot", snapshots.replication_slots, slot=name)
+        assert re.search(rf"{name} \(not in use\) holds [\d.]+ \w+ of the write-ahead log", found.found)
+        session.execute(found.command)
+    finally:
+        session.execute(
+            "select pg_drop_replication_slot(s.slot_name) from pg_replication_slots s where s.slot_name = %s", [name]
+        )
+    assert find("replication-slot", snapshots.replication_slots, slot=name) == []
+
+
 def test_limited_sight(find: Find, db: None) -> None:
     assert find("limited-sight", snapshots.sight) == []
     sql('create role "pgqueue-test blind"')
