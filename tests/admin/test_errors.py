@@ -11,6 +11,7 @@ from django.db import connection
 from django_pgqueue import functions
 from django_pgqueue.admin.dashboards import errors
 from django_pgqueue.admin.parts.content import ErrorTexts
+from django_pgqueue.exceptions import UnknownTask
 from django_pgqueue.models import Message
 from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, NOON, claim, fail, lose, retry, send, sign_in, sql
@@ -72,6 +73,18 @@ def test_errors_are_grouped_by_class_and_place(root: Visitor, clock: Clock) -> N
     assert ", in raised voucher 2 has expired <b> shop.tasks.send_receipt" in first
     assert ", in there somewhere else" in found[2]["Error"]
     assert (found[0]["First"], found[0]["Last"]) == ("2026-01-09 12:00:00", "2026-01-09 12:02:00")
+
+
+def test_unknown_tasks_have_a_line_each_with_the_task_as_its_place(root: Visitor) -> None:
+    for task in ("shop.tasks.gone", "shop.tasks.renamed", "shop.tasks.gone"):
+        failed(raised(UnknownTask, f"{task!r} is not a task: shop.tasks has no such name."), task=task)
+    page = root.open(ERRORS)
+    assert [(line["Attempts"], line["Error"].split()[:2]) for line in lines(page)] == [
+        ("2", ["UnknownTask", "shop.tasks.gone"]),
+        ("1", ["UnknownTask", "shop.tasks.renamed"]),
+    ]
+    titles = [title.attributes["id"] for title in page.root.all("title") if "id" in title.attributes]
+    assert len(set(titles)) == len(titles) == 2
 
 
 def test_a_line_links_to_the_newest_attempt_and_to_all_of_its_class(root: Visitor) -> None:

@@ -21,7 +21,7 @@ from django_pgqueue.admin.parts.content import ErrorTexts
 from django_pgqueue.admin.parts.database import now, url
 from django_pgqueue.admin.parts.expressions import SHORT_LENGTH
 from django_pgqueue.admin.parts.read_only import may_see_content
-from django_pgqueue.exceptions import InvalidEdit
+from django_pgqueue.exceptions import InvalidEdit, UnknownTask
 from django_pgqueue.tasks.sensitive import HIDDEN
 from django_pgqueue.values.times import midnight_before
 
@@ -44,6 +44,7 @@ PERIODS = {
     "30d": (gettext_lazy("the last 30 days"), dt.timedelta(days=30)),
 }
 USUAL = "24h"
+UNKNOWN_TASK = f"{UnknownTask.__module__}.{UnknownTask.__qualname__}"
 DAY = dt.timedelta(days=1)
 
 # The place is the last line of code in the traceback.  The range starts at midnight: the scan skips no row.
@@ -197,7 +198,9 @@ def _grouped(
     groups: dict[tuple[str, str], ErrorGroup] = {}
     raw = gettext("raw messages")
     for pk, error_class, task, _, status, finished_at, message, place, key in rows:
-        name, where = error_class or gettext("an error without a class"), _tidy(place) or task or raw
+        # An unknown task is raised by this package, and not by the place where the task stands.
+        place_of_task = None if error_class == UNKNOWN_TASK else _tidy(place)
+        name, where = error_class or gettext("an error without a class"), place_of_task or task or raw
         if texts.hides(task):
             message, where, key = HIDDEN if message else None, task or raw, None  # noqa: PLW2901
         group = groups.get((name, key or where))
@@ -226,7 +229,7 @@ def _tidy(place: str | None) -> str | None:
 
 def _shown(group: ErrorGroup, span: dt.timedelta, words: str, deploy: Deploy | None, *, linked: bool) -> dict[str, Any]:
     """``linked``: the user may filter by the group, and not by the class alone."""
-    key = f"e{hashlib.sha256(f'{group.name} {group.place}'.encode()).hexdigest()[:12]}"
+    key = f"e{hashlib.sha256(f'{group.name} {group.key or group.place}'.encode()).hexdigest()[:12]}"
     by = {"error_group": group.key if linked else None, "error_class": group.error_class}
     filters = [(name, value) for name, value in by.items() if value][:1]
     return {
