@@ -13,8 +13,9 @@ from django_pgqueue.admin.message.admin import MessageAdmin
 from django_pgqueue.monitoring.overview import limits
 from tests.admin.test_edits import EDITS
 from tests.admin.test_insights import INSIGHTS
+from tests.admin.test_overview import OVERVIEW
 from tests.support.address import conninfo
-from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, claim, complete, send, sign_in, sql
 
 if TYPE_CHECKING:
     from django.test import Client
@@ -128,6 +129,28 @@ def test_a_look_that_takes_too_long_says_so_and_calls_no_row_gone(
             answer = root.client.get(address)
             assert answer.status_code == 503, address
             assert answer.json() == {"problem": "The query took longer than 5 seconds and was cancelled."}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_transaction_timeout_ended_is_no_error_page(
+    root: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sql("select current_setting('transaction_timeout', true)") == [(None,)]:
+        pytest.skip("PostgreSQL 17 is the first one with transaction_timeout")
+    pk = send()
+    page = f"{MESSAGES}{pk}/change/"
+    looks = [asked(root, MESSAGES), asked(root, page), f"{OVERVIEW}live/"]
+    monkeypatch.setitem(limits.BOUNDS, "transaction_timeout", "100ms")
+    words = "The page took longer than PostgreSQL allows: terminating connection due to transaction timeout."
+    with psycopg.connect(conninfo()) as other:
+        other.execute("lock table pgqueue_message in access exclusive mode")
+        for address in looks:
+            answer = root.client.get(address)
+            assert (answer.status_code, answer.json()) == (503, {"problem": words})
+        assert root.open(OVERVIEW).notes == [words]
+        stopped = root.client.get(page)
+    assert stopped["Location"] == MESSAGES
+    assert root.open(MESSAGES).said == [f"{words} Nothing was changed."]
 
 
 def test_an_open_page_tells_nothing_to_those_who_may_not_see_it(root: Visitor, client: Client) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.db import OperationalError, ProgrammingError
+from django.db import InternalError, OperationalError, ProgrammingError
 from django.http import HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
@@ -255,7 +255,7 @@ class OverviewAdmin(ReadOnlyAdmin):
                 context |= seen(request)
                 page = TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
                 return direction.kept_in(page.render())
-        except (OperationalError, ProgrammingError, OutdatedQueue) as error:
+        except (OperationalError, InternalError, ProgrammingError, OutdatedQueue) as error:
             context["problem"] = problem_of(error)
         return TemplateResponse(request, "admin/django_pgqueue/overview/page.html", context)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.templatetags.admin_list import items_for_result
 from django.core.exceptions import PermissionDenied, ValidationError
-from django.db import DataError, OperationalError, ProgrammingError
+from django.db import DataError, InternalError, OperationalError, ProgrammingError
 from django.http import HttpResponseRedirect, JsonResponse
 from django.template.response import SimpleTemplateResponse
 
@@ -90,7 +90,7 @@ def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonRespon
             found = look()
     except IncorrectLookupParameters as error:
         return JsonResponse({"problem": str(error)}, status=400)
-    except (OperationalError, DataError, ProgrammingError, OutdatedQueue) as error:
+    except (OperationalError, InternalError, DataError, ProgrammingError, OutdatedQueue) as error:
         return JsonResponse({"problem": problem_of(error)}, status=400 if isinstance(error, DataError) else 503)
     return JsonResponse(found | {"took_ms": round((time.monotonic() - begun) * 1000)})
 

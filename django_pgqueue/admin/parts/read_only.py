@@ -9,7 +9,7 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
-from django.db import DataError, OperationalError, ProgrammingError
+from django.db import DataError, InternalError, OperationalError, ProgrammingError
 from django.db.models import Q
 from django.http import HttpResponse, HttpResponseRedirect
 from django.template.response import SimpleTemplateResponse
@@ -199,7 +199,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     sidebar.lead_to_the_same_database(response.context_data or {})
                     return direction.kept_in(response.render())
                 return response
-        except (OperationalError, DataError, ProgrammingError) as error:
+        except (OperationalError, InternalError, DataError, ProgrammingError) as error:
             del said(request)[told:]  # what was rolled back was not done
             why = refusal.why(error)
             if stopped is not None and why:

@@ -10,6 +10,9 @@ from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
 
 RESOURCES = ("53", "54")
 """How the SQLSTATE begins where memory, room for locks, disk, temporary files or the stack run out."""
+ENDED = ("25P03", "25P04")
+"""The SQLSTATEs of a session that ``idle_in_transaction_session_timeout`` or ``transaction_timeout`` ended.  To psycopg
+and Django they are internal errors."""
 FORBIDDEN = "42501"
 """The SQLSTATE of a statement for which the login lacks a right, or which row-level security refuses."""
 
@@ -22,6 +25,8 @@ def why(error: Exception) -> str:
     if isinstance(error.__cause__, psycopg.DataError):
         return gettext("PostgreSQL cannot run this search: {reason}.").format(reason=reason(error))
     sqlstate = str(getattr(error.__cause__, "sqlstate", None))
+    if sqlstate in ENDED:
+        return gettext("The page took longer than PostgreSQL allows: {reason}.").format(reason=reason(error))
     if sqlstate == FORBIDDEN:
         text = gettext("The login of this site to PostgreSQL has no right to do this: {reason}.")
         return text.format(reason=reason(error))
