@@ -11,7 +11,6 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import lookups
-from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext_lazy
 
@@ -37,9 +36,11 @@ class EpochFormField(forms.DateTimeField):
             return super().prepare_value(value)
         if not value.is_exact:
             return str(value.epoch_ms)
-        return timezone.make_naive(value, time_zone()).isoformat(
-            sep=" ", timespec="milliseconds" if value.microsecond else "seconds"
-        )
+        shown = value.astimezone(time_zone())
+        # With its offset where the clock, which is put back, shows the same time twice.
+        if shown.replace(fold=0).utcoffset() == shown.replace(fold=1).utcoffset():
+            shown = shown.replace(tzinfo=None)
+        return shown.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
 
     def to_python(self, value: Any) -> dt.datetime | None:
         if isinstance(value, str) and WHOLE_NUMBER.fullmatch(value.strip()):

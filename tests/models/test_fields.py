@@ -195,6 +195,24 @@ class TestInForms:
             assert not form.has_changed()
         assert to_epoch_ms(form.save(commit=False).dequeue_at) == ms
 
+    @pytest.mark.parametrize(
+        ("zone", "utc", "shown"),
+        [
+            ("Europe/Berlin", "2027-10-31 00:30:00Z", "2027-10-31 02:30:00+02:00"),
+            ("Europe/Berlin", "2027-10-31 01:30:00.5Z", "2027-10-31 02:30:00.500+01:00"),
+            ("Europe/Berlin", "2027-10-31 02:30:00Z", "2027-10-31 03:30:00"),
+            ("Europe/Berlin", "2027-03-28 01:30:00Z", "2027-03-28 03:30:00"),
+            ("Australia/Lord_Howe", "2027-04-03 14:45:00Z", "2027-04-04 01:45:00+11:00"),
+        ],
+    )
+    def test_a_time_that_the_clock_shows_twice_has_its_offset(self, zone: str, utc: str, shown: str) -> None:
+        message = Message(dequeue_at=EpochDateTime.from_ms(to_epoch_ms(dt.datetime.fromisoformat(utc))))
+        with timezone.override(zone):
+            assert MessageForm(instance=message)["dequeue_at"].value() == shown
+            form = MessageForm({"dequeue_at": shown}, instance=message)
+            assert form.is_valid(), form.errors
+            assert not form.has_changed()
+
     def test_a_form_shows_the_time_of_the_current_zone(self) -> None:
         message = Message(dequeue_at=EpochDateTime.from_ms(1_500))
         with timezone.override("Asia/Kolkata"):
