@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
-from django.db import DatabaseError, OperationalError, ProgrammingError, connections
+from django.db import DatabaseError, InternalError, OperationalError, ProgrammingError, connections
 from psycopg.errors import InsufficientPrivilege
 
 from django_pgqueue import functions
@@ -41,7 +41,7 @@ def with_its_queue(alias: str) -> Iterator[None]:
             yield
     except OutdatedQueue as error:
         raise CommandError(error) from error
-    except OperationalError as error:
+    except (OperationalError, InternalError) as error:  # internal: transaction_timeout has ended the session
         connections[alias].close()  # the next query opens a new one
         advice = "Try again; manage.py qdoctor shows locks and other causes."
         raise CommandError(unanswered(alias, error, advice=advice)) from error
@@ -66,7 +66,7 @@ def reach(alias: str, *, returncode: int = 1) -> None:
         raise CommandError(message, returncode=returncode) from error
 
 
-def unanswered(alias: str, error: OperationalError, *, advice: str = "Try again.") -> str:
+def unanswered(alias: str, error: DatabaseError, *, advice: str = "Try again.") -> str:
     """Says that there is no connection, or why PostgreSQL broke a query off, and what to do then."""
     if getattr(error.__cause__, "sqlstate", None) is None:
         return f"The database {alias!r} cannot be reached: {error}"

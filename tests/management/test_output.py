@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection, connections
+from django.db import InternalError, OperationalError, connection, connections
 from psycopg import errors
 
 from tests.support.address import url
@@ -104,6 +104,21 @@ def test_a_query_that_is_cancelled_is_no_traceback(arguments: tuple[str, ...], m
 
     monkeypatch.setattr(connections["default"], "close", lambda: None)  # the test's own transaction
     with connection.execute_wrapper(cancel), pytest.raises(CommandError, match=r"broke off|was cancelled"):
+        call_command(*arguments)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("arguments", [*ASKING, ("qworker", "--dry-run")], ids=" ".join)
+def test_a_session_that_a_timeout_ended_is_no_traceback(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To psycopg and Django that is an internal error."""
+
+    def end(execute: Callable[..., object], *given: object) -> object:
+        raise InternalError("terminating connection") from errors.IdleInTransactionSessionTimeout("terminating")
+
+    monkeypatch.setattr(connections["default"], "close", lambda: None)  # the test's own transaction
+    with connection.execute_wrapper(end), pytest.raises(CommandError, match="broke off"):
         call_command(*arguments)
 
 
