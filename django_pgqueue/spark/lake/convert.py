@@ -5,29 +5,27 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from deltalake import CommitProperties, Transaction
 
 from django_pgqueue.spark.lake.data_files import file_at
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError, NotALake
-from django_pgqueue.spark.lake.kept_columns import KeptColumns
-from django_pgqueue.spark.lake.lake import FORMAT, MISSED, OLD_MANIFESTS, REPORTED, Lake, create, position_id
-from django_pgqueue.spark.lake.place import LOG, sync
+from django_pgqueue.spark.lake.lake import FORMAT, OLD_MANIFESTS, REPORTED, Lake, create, position_id
+from django_pgqueue.spark.lake.place import LOG, Place, sync
 from django_pgqueue.spark.lake.schema import SCHEMAS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from django_pgqueue.spark.lake.place import Place
-
-DRAFT = "_converting"
 BUSY = "Another process writes this lake. Stop it, and convert again."
 
 
 def convert(spark: SparkSession, path: str | os.PathLike[str]) -> int:
-    """Commits the files of the last manifest, with position, columns and masks.  Returns how many.
+    """Commits the files of the last manifest, with its position.  Returns how many.
 
     A run that was killed can be repeated: the table of attempts comes last, and makes it a lake.
     """
@@ -56,46 +54,37 @@ def sealed(place: Place) -> dict[str, Any]:
 
 
 def _made(lake: Lake, manifest: dict[str, Any], name: str, files: list[dict[str, Any]]) -> int:
-    place, notes, settings, marks = lake.place / name, manifest["notes"], {}, []
-    schema = SCHEMAS[name]
+    place, settings, marks = lake.place / name, {}, []
     if name == "attempts":
-        note = notes.get("columns")
-        columns = KeptColumns()
-        if note is not None:
-            columns = KeptColumns(names=tuple(note["names"]), masked=tuple(note["masked"]), key_id=note["key_id"])
-        schema = columns.schema()
         settings = {
             "pgqueue.format": FORMAT,
             "pgqueue.lake_id": manifest["lake_id"],
             "pgqueue.source": manifest["source"],
-            **columns.settings(),
         }
-        marks = [Transaction(position_id(manifest["source"]), int(manifest["position"] or 0))]
-        marks += [Transaction(MISSED, notes["missed"])] if notes.get("missed") else []
-    elif name == "report_hour" and notes.get("reported_until"):
-        marks = [Transaction(REPORTED, dt.date.fromisoformat(notes["reported_until"]).toordinal())]
+        marks = [Transaction(position_id(manifest["source"]), int(manifest["position"]))]
+    elif name == "report_hour" and (reported := manifest["notes"].get("reported_until")):
+        marks = [Transaction(REPORTED, dt.date.fromisoformat(reported).toordinal())]
     known = [file_at(place.files, copied(place, file)) for file in files]
     # Made aside, and copied as one commit: the table appears with its files and its position, or not at all.  Paths in
     # it are relative.
-    draft = place / DRAFT
-    remove(place)
-    table = create(draft, schema, settings)
-    table.create_write_transaction(
-        [file.add() for file in known],
-        "append",
-        table.schema(),
-        ["date"],
-        commit_properties=CommitProperties(app_transactions=marks, custom_metadata={"written_by": "convert"}),
-    )
+    with TemporaryDirectory() as folder:
+        draft = Place(folder)
+        table = create(draft, SCHEMAS[name], settings)
+        table.create_write_transaction(
+            [file.add() for file in known],
+            "append",
+            table.schema(),
+            ["date"],
+            commit_properties=CommitProperties(app_transactions=marks, custom_metadata={"written_by": "convert"}),
+        )
+        actions = [line for commit in (0, 1) for line in read(draft, f"{LOG}/{commit:020d}.json").splitlines()]
     place.sync(*(file.path for file in known))
-    actions = [line for commit in (0, 1) for line in read(draft, f"{LOG}/{commit:020d}.json").splitlines()]
     _, *infos = [line for line in actions if b'"commitInfo"' in line]
     # A store has put the seal unconditionally: an earlier release may have written its own manifest over it.
     if sealed(lake.place / OLD_MANIFESTS) != manifest:
         raise LakeConflict(BUSY)
     put(place, f"{LOG}/{0:020d}.json", b"\n".join(line for line in actions if line not in infos))
     place.sync_log(0)
-    remove(place)
     return len(known)
 
 
@@ -111,9 +100,9 @@ def copied(place: Place, file: dict[str, Any]) -> str:
 def copy(place: Place, old: str, new: str) -> None:
     """Gives a file of a folder a second name; a store copies it."""
     if place.is_folder:
-        Path(place.url, new).unlink(missing_ok=True)
         Path(place.url, new).parent.mkdir(exist_ok=True)
-        Path(place.url, new).hardlink_to(Path(place.url, old))
+        with suppress(FileExistsError):  # another run has just made it
+            Path(place.url, new).hardlink_to(Path(place.url, old))
     else:
         put(place, new, read(place, old))
 
@@ -141,8 +130,3 @@ def put(place: Place, path: str, content: bytes) -> None:
     finally:
         draft.unlink()
     sync(target.parent)
-
-
-def remove(place: Place) -> None:
-    if DRAFT in place.names():
-        place.files.delete_dir(DRAFT)

@@ -372,6 +372,7 @@ def create(place: Place, schema: StructType, settings: Mapping[str, str] | None 
             configuration={**WITHOUT_VALUES, **(settings or {})},
             storage_options=options,
             raise_if_key_not_exists=False,
+            commit_properties=CommitProperties(max_commit_retries=0),  # a second try would replace the other's settings
         )
     except DeltaError:
         if not DeltaTable.is_deltatable(place.url, options):

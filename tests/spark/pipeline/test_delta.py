@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -15,10 +17,21 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures
 
-from django_pgqueue.spark.lake import DataFile, Lake, LakeError, NotALake, OldLake, convert, read_lake, upkeep
+from django_pgqueue.spark.lake import (
+    DataFile,
+    Lake,
+    LakeConflict,
+    LakeError,
+    NotALake,
+    OldLake,
+    convert,
+    read_lake,
+    upkeep,
+)
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, files_of
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, create, files_of
+from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.lake.upkeep import compact, erase
@@ -81,6 +94,25 @@ def test_a_lake_of_an_earlier_release_is_converted_once_and_goes_on(
     assert ids(spark, lake) == history
     assert sorted(pl.read_delta(str(lake / "attempts"))["id"]) == history
     assert report(spark, lake, options=options).rows["report_hour"]
+
+
+def test_of_two_conversions_at_a_time_one_is_told_and_the_lake_is_whole(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(connect(), lake, 2)
+    history = ids(spark, lake)
+    as_of_an_earlier_release(Lake.open(spark, lake))
+
+    def created(*given: Any) -> DeltaTable:
+        monkeypatch.undo()
+        table = create(*given)
+        assert convert(spark, lake) == 1
+        return table
+
+    monkeypatch.setattr(sys.modules[put.__module__], "create", created)
+    with pytest.raises(LakeConflict, match="Another process writes this lake"):
+        convert(spark, lake)
+    assert ids(spark, lake) == history
 
 
 def as_of_an_earlier_release(lake: Lake) -> None:
@@ -357,3 +389,14 @@ def test_an_error_does_not_show_the_key_in_an_address(spark: SparkSession, store
     with pytest.raises(LakeError, match=rf"{store}://data/jobs\?… ") as caught:
         read_lake(spark, f"{store}://data/jobs?sig=hunter2")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_table_that_two_runs_make_at_once_has_the_settings_of_one(tmp_path: Path) -> None:
+    def make(number: int) -> None:
+        together.wait(60)
+        create(Place(str(tmp_path / str(number // 2))), ATTEMPTS, {"pgqueue.lake_id": str(number)})
+
+    tables, together = 40, Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(make, range(2 * tables)))
+    assert {DeltaTable(tmp_path / str(number)).version() for number in range(tables)} == {0}
