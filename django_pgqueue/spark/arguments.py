@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, *, common: Callable[[argparse
         ("follow", "The same continuously, until Ctrl-C.", follow),
         ("check", "Looks for each file of the lake.", lambda _: None),
         ("convert", "Turns a lake of an earlier release into Delta tables.", lambda _: None),
-        ("erase", "Deletes attempts from the lake that meet a condition, and the files that had them.", erase),
+        ("erase", "Deletes attempts from the lake that meet a condition, and the files that had them.", condition),
         ("forget", "Tells PostgreSQL that a lake is given up, so that retention does not wait for it.", lambda _: None),
         ("report", "Writes hourly reports to the lake and to PostgreSQL, where the admin shows them.", report),
         ("replay", "Enqueues finished messages again that meet a condition.", replay),
@@ -107,16 +107,14 @@ def report(step: argparse.ArgumentParser) -> None:
     )
 
 
-def erase(step: argparse.ArgumentParser) -> None:
+def condition(step: argparse.ArgumentParser) -> None:
     step.add_argument(
         "--where", required=True, type=utf8, metavar="SQL", help="A condition on the columns of the lake."
     )
 
 
 def replay(step: argparse.ArgumentParser) -> None:
-    step.add_argument(
-        "--where", required=True, type=utf8, metavar="SQL", help="A condition on the columns of the lake."
-    )
+    condition(step)
     days(step)
     step.add_argument("--dry-run", action="store_true", help="Count and print the messages, and enqueue nothing.")
     step.add_argument(

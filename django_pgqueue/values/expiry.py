@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django_pgqueue.values import times
-
-if TYPE_CHECKING:
-    from django_pgqueue.compat import AnyTask
 
 AT, AFTER = "expires_at", "expires_us"
 """Names of the headers: a time in ISO 8601, and microseconds from the enqueue on, by the database's clock."""
 
 
-def headers_of(task: AnyTask) -> dict[str, Any]:
+def headers_of(task: object) -> dict[str, Any]:
     """Returns the headers that keep the ``expires`` of a task."""
     expires = getattr(task, "expires", None)
     if expires is None:
