@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from django_pgqueue.monitoring.doctor.subject import Subject
 
 NEARLY_FULL = 0.95
+ROOM_TO_WRITE = 64 * 2**20
+"""The copy of the queue takes some megabytes of tables and log, and the next file of the log takes 16."""
 
 FULL_DISK = Kind(
     "full-disk",
@@ -33,3 +35,8 @@ def full(patient: Subject) -> Iterator[Finding]:
             used=disk.used,
             free_bytes=disk.free,
         )
+
+
+def leaves_no_room(finding: Finding) -> bool:
+    """Whether a finding says that a check which writes could stop the server."""
+    return finding.name == FULL_DISK.name and finding.values["free_bytes"] < ROOM_TO_WRITE

@@ -56,6 +56,7 @@ CHECKS = (
     Check("transactions", platform.transactions, needs_queue=False, decides=True),
     Check("times", platform.dates, needs_queue=False, decides=True),
     Check("read-only server", platform.writable, needs_queue=False),
+    Check("disks", disks.full, needs_queue=False),
     Check("rights to the queue", platform.rights),
     Check("row-level security", platform.row_security),
     Check("functions with the rights of their owner", platform.open_functions),
@@ -101,7 +102,6 @@ CHECKS = (
     Check("wraparound", tables.wraparound),
     Check("settings", server.settings),
     Check("connections", server.connections),
-    Check("disks", disks.full, needs_queue=False),
     Check("notification queue", server.notification_queue),
     Check("pooler", pooler.mode, needs_queue=False),
     Check("clocks", clocks.difference, needs_queue=False),
@@ -124,8 +124,10 @@ def _checked(patient: Subject, progress: Callable[[str], None]) -> list[Finding]
     for check in CHECKS:
         if not check.decides:
             progress(check.title)
-            read_only = any(finding.name == platform.READ_ONLY.name for finding in found)
-            if (has_queue or not check.needs_queue) and not (check.writes and read_only):
+            may_write = not any(
+                finding.name == platform.READ_ONLY.name or disks.leaves_no_room(finding) for finding in found
+            )
+            if (has_queue or not check.needs_queue) and (may_write or not check.writes):
                 found += looked(check, patient)
     if not has_queue:
         found += looked(Check("schemas", platform.hidden), patient) or [

@@ -34,6 +34,7 @@ from django_pgqueue.monitoring.doctor import (
     clocks,
     disks,
     durable,
+    examination,
     examine,
     history,
     installation,
@@ -1145,6 +1146,24 @@ def test_the_tablespace_of_a_role_is_none_of_what_is_compared(
     """PostgreSQL makes no partitioned table in the database's own one if that is named."""
     beginning_with("default_tablespace", "pg_default")
     assert find("changed-table", installation.parts) == []
+
+
+@pytest.mark.parametrize(("free", "is_compared"), [(10 * 2**20, False), (10 * 2**30, True)])
+def test_a_disk_without_room_gets_no_copy_of_the_queue(
+    db: None, monkeypatch: pytest.MonkeyPatch, *, free: int, is_compared: bool
+) -> None:
+    """What the copy writes might be what stops the server."""
+    monkeypatch.setattr(host, "filling_disks", lambda *, using: [host.Disk("/data", free, 2**40)])  # noqa: ARG005
+    looked = examination.looked
+    seen: set[str] = set()
+
+    def noted(check: examination.Check, patient: Subject) -> list[Finding]:
+        seen.add(check.title)
+        return [] if check.writes else looked(check, patient)
+
+    monkeypatch.setattr(examination, "looked", noted)
+    assert "full-disk" in {finding.name for finding in examine(Subject("default"))}
+    assert ("tables, functions, indexes and triggers" in seen) is is_compared
 
 
 def test_full_disk(find: Find, db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
