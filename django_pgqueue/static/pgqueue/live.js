@@ -182,7 +182,11 @@
       return;
     }
     const asking = (asked = new AbortController());
-    const late = setTimeout(() => asking.abort(new Error("no answer")), MOST_MS);
+    let isLate = false;
+    const late = setTimeout(() => {
+      isLate = true;
+      asking.abort();
+    }, MOST_MS);
     try {
       const answer = await fetch(live.dataset.url, { signal: asked.signal, headers: { Accept: "application/json" } });
       if (answer.redirected || answer.status === 403) {
@@ -201,7 +205,7 @@
       show(told);
       wait = Math.max(LEAST_MS, SHARE * told.took_ms);
     } catch (error) {
-      if (error.name === "AbortError") {
+      if (error.name === "AbortError" && !isLate) {
         return;
       }
       say(live.dataset.failed);
