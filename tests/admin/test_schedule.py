@@ -156,6 +156,17 @@ def test_rows_written_by_hand_break_nothing(root: Visitor, noon: Clock) -> None:
     assert "'Mars' is not a time zone" in shown.text
 
 
+@pytest.mark.parametrize("args", ["[" * 3000 + "]" * 3000, "9" * 5000])
+def test_arguments_that_python_cannot_read_are_shown_as_they_stand(root: Visitor, args: str) -> None:
+    by_hand("deep")
+    sql("update pgqueue_schedule set content = jsonb_build_object('args', jsonb_build_array(%s::jsonb))", args)
+    shown = root.open(url("deep")).root.one("textarea", name="args").text
+    assert args in shown
+    assert root.client.post(url("deep"), GIVEN | {"name": "deep", "args": shown}).status_code == 200
+    assert root.client.post(url("deep"), GIVEN | {"name": "deep"}).status_code == 302
+    assert Schedule.objects.get().content["args"] == ["Ada"]
+
+
 # The page of one
 
 

@@ -11,6 +11,9 @@ from django import forms
 from django.conf import settings
 from django.contrib.admin.widgets import AdminTextareaWidget, AdminTextInputWidget
 from django.core.exceptions import ValidationError
+from django.db.models import TextField
+from django.db.models.functions import Cast
+from django.forms.fields import InvalidJSONInput
 from django.utils.translation import gettext, gettext_lazy
 
 from django_pgqueue.admin.parts.database import alias
@@ -97,14 +100,23 @@ class ScheduleForm(TaskForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if self.instance.pk and "args" in self.fields:
-            self.instance.refresh_from_db(using=alias(), fields=["content"])  # else a router might send it elsewhere
-            call = self.instance.content if isinstance(self.instance.content, dict) else {}
-            self.initial.update(args=call.get("args", []), kwargs=call.get("kwargs", {}))
+            self.initial.update(self._call())
             if self.instance.interval_ms is not None:
                 with suppress(OverflowError):  # written by hand: the page says that it is invalid
                     self.initial["interval"] = dt.timedelta(milliseconds=self.instance.interval_ms)
         self.is_new = not self.instance.pk
         self.before = self._rule_columns()
+
+    def _call(self) -> dict[str, Any]:
+        """Returns the arguments that the row has."""
+        try:
+            self.instance.refresh_from_db(using=alias(), fields=["content"])  # else a router might send it elsewhere
+        except (ValueError, RecursionError):  # written by hand: it is shown as it stands, and has to be corrected
+            row = Schedule.objects.using(alias()).filter(pk=self.instance.pk)
+            text = row.values_list(Cast("content", TextField()), flat=True).first()
+            return {"args": InvalidJSONInput(text or ""), "kwargs": {}}
+        call = self.instance.content if isinstance(self.instance.content, dict) else {}
+        return {"args": call.get("args", []), "kwargs": call.get("kwargs", {})}
 
     @property
     def rule_has_changed(self) -> bool:
