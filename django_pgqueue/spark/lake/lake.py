@@ -245,7 +245,7 @@ class Lake:
             self.refuse_restored(current, name)
             marks = [Transaction(mark, end)]
             marks += [Transaction(MISSED, missed)] if missed > current.missed else []
-            if self._committed(name, table, added, marks, run):
+            if self.committed(name, table, added, marks, run):
                 return True
         raise LakeConflict(self._busy())
 
@@ -275,7 +275,7 @@ class Lake:
         for name in HISTORY[1:]:
             if (table := self.table(name)) is not None:
                 marks = [Transaction(position_id(source), position)]
-                if not self._committed(name, table, [], marks, {"written_by": "adopt"}):
+                if not self.committed(name, table, [], marks, {"written_by": "adopt"}):
                     raise LakeConflict(self._busy())
         try:
             version.table.alter.set_table_properties(
@@ -325,7 +325,7 @@ class Lake:
         place.sync(*(file.path for file in files_of(self.opened(name), since, until)))
         place.sync_log(before + 1)
 
-    def _committed(
+    def committed(
         self,
         name: str,
         table: DeltaTable,

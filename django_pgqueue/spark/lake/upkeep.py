@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import defaultdict
 from functools import partial
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from deltalake import QueryBuilder
+from deltalake import QueryBuilder, Transaction
 from deltalake.exceptions import DeltaError
 
 from django_pgqueue.spark.errors import plain
@@ -16,6 +18,7 @@ from django_pgqueue.spark.lake.lake import ATTEMPTS_AT_A_COMMIT, files_of
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable
 
     from deltalake import DeltaTable
@@ -25,8 +28,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 SMALL_BYTES = 64 * 1024 * 1024
 FILES_OF_A_DAY = 8
-MERGE_SECONDS = 10
-"""After so long a merge commits what it has: merging the days of a first export takes minutes, and may be killed."""
+MERGING = "pgqueue.merging_until"
+LEASE_SECONDS = 600
+"""For which a merge that was killed keeps others from merging."""
+MERGED_BYTES = 256 * 1024 * 1024
+"""About so much is merged in one commit: merging the days of a first export takes minutes, and may be killed."""
 KEPT_HOURS = 168
 """Time for which a reader may use a version, and a run its files without a commit."""
 
@@ -38,20 +44,41 @@ def compact(lake: Lake, *, most: int = FILES_OF_A_DAY) -> int:
 
 def _compacted(lake: Lake, name: str, most: int) -> int:
     table = lake.table(name)
-    small = Counter(file.date for file in files_of(table) if file.bytes < SMALL_BYTES) if table else {}
-    days = sorted(day for day, files in small.items() if files > most)
-    if table is None or not days:
+    small: dict[dt.date, list[int]] = defaultdict(list)
+    for file in files_of(table) if table else []:
+        if file.bytes < SMALL_BYTES:
+            small[file.date].append(file.bytes)
+    crowded = {day: sum(sizes) for day, sizes in sorted(small.items()) if len(sizes) > most}
+    parts = groupby(zip(accumulate(crowded.values()), crowded, strict=True), lambda pair: pair[0] // MERGED_BYTES)
+    return sum(_merged(lake, name, [day for _, day in part]) for _, part in parts)
+
+
+def _merged(lake: Lake, name: str, days: list[dt.date]) -> int:
+    """Merges the small files of some days in one commit, unless another process merges: the next run looks again."""
+    if not _marked(lake, name, int(time.time()) + LEASE_SECONDS):
         return 0
-    before, done = table.version(), {"numFilesRemoved": 0}
-    chosen = [("date", "in", [str(day) for day in days])]
+    table = lake.opened(name)
+    before, chosen = table.version(), [("date", "in", [str(day) for day in days])]
     try:
-        done = table.optimize.compact(chosen, target_size=2 * SMALL_BYTES, min_commit_interval=MERGE_SECONDS)
+        done = table.optimize.compact(chosen, target_size=2 * SMALL_BYTES)
     except DeltaError:
         if not is_overtaken(lake, name, before):
             raise
-        # Rows were deleted meanwhile, perhaps with the files that had them; the next run looks again.
+        return 0  # rows were deleted meanwhile, perhaps with the files that had them
+    finally:
+        _marked(lake, name, 0)
     lake.sync(name, before, days[0], days[-1])
     return int(done["numFilesRemoved"])
+
+
+def _marked(lake: Lake, name: str, until: int) -> bool:
+    """Records until when (epoch seconds) this process may merge; False: another one does.  deltalake does not notice
+    that two have merged the same files: all their rows would be there twice.
+    """
+    table = lake.opened(name)
+    if until and (table.transaction_version(MERGING) or 0) > time.time():
+        return False
+    return lake.committed(name, table, [], [Transaction(MERGING, until)], {"written_by": "merge"})
 
 
 def vacuum(lake: Lake, *, kept_hours: int = KEPT_HOURS) -> int:

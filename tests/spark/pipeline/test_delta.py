@@ -256,7 +256,7 @@ def test_merges_and_erasures_go_on_when_another_erasure_has_deleted_their_files(
         return files_of(table, *days)
 
     monkeypatch.setattr(upkeep, "files_of", erase_first)
-    assert compact(Lake.open(spark, lake), most=1) == 0
+    assert compact(Lake.open(spark, lake), most=1) == 4
     for opening in (1, 2):  # of the query, and of the deletion
         slow = Lake.open(spark, lake)
         numbers = count(1)
@@ -400,3 +400,25 @@ def test_a_table_that_two_runs_make_at_once_has_the_settings_of_one(tmp_path: Pa
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(make, range(2 * tables)))
     assert {DeltaTable(tmp_path / str(number)).version() for number in range(tables)} == {0}
+
+
+def test_of_merges_at_a_time_one_merges_and_no_row_is_there_twice(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect()
+    for _ in range(3):
+        add(session, lake)
+    first, second, third = (Lake.open(spark, lake) for _ in range(3))
+    opened = first.opened
+
+    def meanwhile(name: str, number: int | None = None) -> DeltaTable:
+        if (table := opened(name, number)).transaction_version(upkeep.MERGING):
+            monkeypatch.setattr(first, "opened", opened)
+            assert compact(second, most=2) == 0
+        return table
+
+    monkeypatch.setattr(first, "opened", meanwhile)
+    assert compact(first, most=2) == 3
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+    add(session, lake)
+    assert compact(third, most=1) == 2, "the first one has ended"

@@ -107,10 +107,10 @@ def test_many_small_files_of_a_day_become_few_and_each_day_is_kept_when_the_next
         export(spark, lake, options=options)
     opened = Lake.open(spark, lake)
     before = opened.version()
-    monkeypatch.setattr(upkeep, "MERGE_SECONDS", 0)
+    monkeypatch.setattr(upkeep, "MERGED_BYTES", 1)
     assert upkeep.compact(opened, most=1) == 4
     after = opened.version()
-    assert [len(before.files()), len(after.files()), after.number - before.number] == [4, 2, 2]
+    assert [len(before.files()), len(after.files()), after.number - before.number] == [4, 2, 6]
     assert after.position == before.position
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
     assert upkeep.vacuum(opened, kept_hours=0) == 4
