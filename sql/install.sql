@@ -111,6 +111,7 @@ $$;
 \ir message/pgqueue_message_request_cancel.sql
 \ir message/pgqueue_message_cancellations.sql
 \ir message/pgqueue_message_release.sql
+\ir message/pgqueue_message_abandon.sql
 
 -- End.  An attempt succeeds, fails, is cancelled, is lost or puts its message back, and goes into the history each time.
 \ir attempt/pgqueue_attempt_error.sql

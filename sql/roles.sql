@@ -99,6 +99,7 @@ insert into pgqueue_right (name, role, as_owner, arguments) values
     ('pgqueue_message_heartbeat', 'consumer', false, null),
     ('pgqueue_message_keep', 'consumer', false, null),
     ('pgqueue_message_release', 'consumer', false, null),
+    ('pgqueue_message_abandon', 'consumer', false, null),
     ('pgqueue_message_park', 'consumer', false, null),
     ('pgqueue_message_parked', 'consumer', false, null),
     ('pgqueue_message_parked_calls', 'consumer', false, null),

@@ -97,6 +97,7 @@ drop function if exists pgqueue_message_parked_calls(text, text, bigint, bigint,
 drop function if exists pgqueue_message_parked(integer, text, text, integer);
 drop function if exists pgqueue_message_park(bigint[], integer[], text, text[], boolean);
 drop function if exists pgqueue_worker_died(text, bigint[], integer[], boolean[]);
+drop function if exists pgqueue_message_abandon(bigint[], integer[], text);
 drop function if exists pgqueue_message_release(bigint[], integer[], text);
 drop function if exists pgqueue_message_keep(bigint, integer, text);
 drop function if exists pgqueue_message_heartbeat(bigint, integer, text, bigint);

@@ -61,7 +61,7 @@ select :'installed' = '' as is_missing, string_to_array(:'installed', '.')::inte
 select coalesce(string_agg(w.name, ', ' order by w.name), '') as missing, count(*) > 0 as is_half
 from (values
     ('0.1.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_channel_room', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_gone', 'pgqueue_worker_died', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard']),
-    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_name_require', 'pgqueue_step_refuse', 'pgqueue_step_record', 'pgqueue_step_record_many', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_step_enqueue', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
+    ('0.2.0', array['pgqueue_message', 'pgqueue_attempt', 'pgqueue_worker', 'pgqueue_queue', 'pgqueue_schedule', 'pgqueue_ledger', 'pgqueue_exchange', 'pgqueue_channel', 'pgqueue_ended', 'pgqueue_lake', 'pgqueue_edit', 'pgqueue_rollup', 'pgqueue_replayed', 'pgqueue_step', 'pgqueue_event', 'pgqueue_to_epoch', 'pgqueue_from_epoch', 'pgqueue_clock', 'pgqueue_now', 'pgqueue_advisory_lock', 'pgqueue_worker_wake', 'pgqueue_worker_wake_by', 'pgqueue_channel_room', 'pgqueue_message_is_large', 'pgqueue_message_readable', 'pgqueue_message_create', 'pgqueue_message_create_unique', 'pgqueue_message_create_after', 'pgqueue_message_create_item', 'pgqueue_message_lock_keys', 'pgqueue_message_create_many', 'pgqueue_message_reschedule', 'pgqueue_session_worker', 'pgqueue_message_levels', 'pgqueue_message_queues', 'pgqueue_message_next_at', 'pgqueue_message_attention_at', 'pgqueue_message_await_turn', 'pgqueue_message_dequeue', 'pgqueue_message_heartbeat', 'pgqueue_message_keep', 'pgqueue_message_progress', 'pgqueue_message_request_cancel', 'pgqueue_message_cancellations', 'pgqueue_message_release', 'pgqueue_message_abandon', 'pgqueue_attempt_error', 'pgqueue_attempt_append', 'pgqueue_child_cancel', 'pgqueue_message_complete', 'pgqueue_message_defer', 'pgqueue_message_fail', 'pgqueue_message_cancel', 'pgqueue_message_lose', 'pgqueue_message_expire', 'pgqueue_quarantine_waits', 'pgqueue_quarantine_dequeue', 'pgqueue_message_park', 'pgqueue_message_parked', 'pgqueue_message_parked_calls', 'pgqueue_message_unpark', 'pgqueue_message_unknown_fail', 'pgqueue_message_ended', 'pgqueue_message_look', 'pgqueue_event_arrive', 'pgqueue_message_settle', 'pgqueue_attempt_partition', 'pgqueue_child_keep', 'pgqueue_attempt_maintain', 'pgqueue_attempt_fingerprint', 'pgqueue_attempt_drop', 'pgqueue_attempt_enqueue', 'pgqueue_histogram_sum', 'pgqueue_rollup_add', 'pgqueue_rollup_prune', 'pgqueue_name_require', 'pgqueue_step_refuse', 'pgqueue_step_record', 'pgqueue_step_record_many', 'pgqueue_step_load', 'pgqueue_step_result', 'pgqueue_step_partition', 'pgqueue_step_maintain', 'pgqueue_message_suspend', 'pgqueue_event_put', 'pgqueue_event_emit', 'pgqueue_approval_decide', 'pgqueue_child_add', 'pgqueue_child_outcomes', 'pgqueue_step_enqueue', 'pgqueue_budget_spend', 'pgqueue_message_lane', 'pgqueue_channel_prune', 'pgqueue_lane_arm', 'pgqueue_lane_dequeue', 'pgqueue_lane_dequeue_apart', 'pgqueue_channel_set', 'pgqueue_channel_release', 'pgqueue_channel_repair', 'pgqueue_queue_pause', 'pgqueue_queue_resume', 'pgqueue_backlog', 'pgqueue_schedule_declare', 'pgqueue_schedule_fire', 'pgqueue_schedule_prune', 'pgqueue_exchange_declare', 'pgqueue_exchange_delete', 'pgqueue_exchange_route', 'pgqueue_binding_compile', 'pgqueue_binding_declare', 'pgqueue_binding_delete', 'pgqueue_message_publish', 'pgqueue_worker_seen', 'pgqueue_worker_lacks', 'pgqueue_version_key', 'pgqueue_worker_version', 'pgqueue_worker_gone', 'pgqueue_worker_order', 'pgqueue_worker_died', 'pgqueue_worker_number', 'pgqueue_worker_hold', 'pgqueue_worker_expire', 'pgqueue_staged_enqueue', 'pgqueue_staged_discard', 'pgqueue_lake_move', 'pgqueue_lake_forget', 'pgqueue_attempt_error_group', 'pgqueue_edit_check', 'pgqueue_edit_messages', 'pgqueue_edit_attempts', 'pgqueue_edit_ask', 'pgqueue_edit_stop', 'pgqueue_edit_resume', 'pgqueue_edit_change', 'pgqueue_edit_step', 'pgqueue_version'])
 ) as r (version, names)
 cross join lateral unnest(r.names) as w (name)
 where r.version = :'installed'
@@ -1629,8 +1629,8 @@ as $$
 -- lost max_lost times (null: 20), without an attempt in between that ended in order, fails, because it would go on
 -- killing workers.
 -- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
--- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  A task that was lost twice in a row for
--- unknown reasons is quarantined too.
+-- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  False: the reason is not known, and a task
+-- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame.
 -- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
 -- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
 -- Writes pgqueue_message and pgqueue_attempt.
@@ -1639,7 +1639,8 @@ declare
     v_lost integer := least(p_message.lost + 1, 32767);  -- a raw message may have more attempts than that
     v_used integer := v_lost;
     v_last integer := coalesce(p_message.max_lost, 20);
-    v_alone boolean := not v_raw and (p_blamed or v_lost > 1 or p_message.alone_at is not null);
+    v_alone boolean := not v_raw and (
+        p_message.alone_at is not null or p_blamed is not null and (p_blamed or v_lost > 1));
     v_error jsonb;
 begin
     if v_raw then
@@ -1668,6 +1669,32 @@ begin
         in_line = not v_alone
     where m.id = p_message.id;
     perform pgqueue_attempt_append(p_message, 'lost', false, v_error);
+end
+$$\;
+create or replace function pgqueue_message_abandon(p_ids bigint[], p_attempts integer[], p_worker text) returns setof bigint
+language plpgsql
+set search_path from current
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+-- Gives up attempts that have begun, because the caller stops: they are lost (pgqueue_message_lose), and the messages
+-- are ready again.  They are not to blame for the loss, so none is quarantined.  Returns their ids.
+-- Locks rows of pgqueue_message in the order of ids.
+declare
+    v_message pgqueue_message;
+begin
+    for v_message in
+        select m.* from pgqueue_message m
+        where m.id = any (p_ids)
+          and m.worker = p_worker
+          and m.attempt = p_attempts[array_position(p_ids, m.id)]
+        order by m.id
+        for update
+    loop
+        perform pgqueue_message_lose(v_message, format('worker %s stopped while it ran', p_worker), null);
+        return next v_message.id;
+    end loop;
 end
 $$\;
 drop function if exists pgqueue_schedule_fire(text, bigint[], bigint, bigint, text, text, boolean, text)\;

@@ -49,6 +49,7 @@ from django_pgqueue.functions.edit import (
 from django_pgqueue.functions.ends import (
     Success,
     completion,
+    message_abandon,
     message_cancellations,
     message_cancelled,
     message_complete,

@@ -171,6 +171,16 @@ def message_release(connection: Connection, messages: Iterable[Received], *, wor
     return answered_ids(connection, RELEASE, ([id_ for id_, _ in held], [attempt for _, attempt in held], worker))
 
 
+def message_abandon(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
+    """Gives up attempts that have begun, and returns the ids of the messages that are ready again."""
+    held = sorted((message.id, message.attempt) for message in messages)
+    return answered_ids(
+        connection,
+        "select pgqueue_message_abandon(%s::bigint[], %s::integer[], %s)",
+        ([id_ for id_, _ in held], [attempt for _, attempt in held], worker),
+    )
+
+
 OTHERS = """
 select m.id, m.attempt from pgqueue_message m
 where m.unlock_at is not null and m.worker = %s and m.id <> all (%s::bigint[])

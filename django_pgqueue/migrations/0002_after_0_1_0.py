@@ -454,6 +454,7 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_message_create_item", since="0.1.0"),
         ReplaceFunction("pgqueue_message_create_after", since="0.1.0"),
         ReplaceFunction("pgqueue_message_lose", since="0.1.0"),
+        ReplaceFunction("pgqueue_message_abandon", since="0.1.0"),
         ReplaceFunction("pgqueue_schedule_fire", since="0.1.0"),
         # They return rows of pgqueue_message: until they are made anew, open sessions expect its former columns.
         ReplaceFunction("pgqueue_lane_dequeue", since="0.1.0"),

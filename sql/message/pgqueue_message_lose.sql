@@ -11,8 +11,8 @@ as $$
 -- lost max_lost times (null: 20), without an attempt in between that ended in order, fails, because it would go on
 -- killing workers.
 -- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
--- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  A task that was lost twice in a row for
--- unknown reasons is quarantined too.
+-- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  False: the reason is not known, and a task
+-- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame.
 -- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
 -- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
 -- Writes pgqueue_message and pgqueue_attempt.
@@ -21,7 +21,8 @@ declare
     v_lost integer := least(p_message.lost + 1, 32767);  -- a raw message may have more attempts than that
     v_used integer := v_lost;
     v_last integer := coalesce(p_message.max_lost, 20);
-    v_alone boolean := not v_raw and (p_blamed or v_lost > 1 or p_message.alone_at is not null);
+    v_alone boolean := not v_raw and (
+        p_message.alone_at is not null or p_blamed is not null and (p_blamed or v_lost > 1));
     v_error jsonb;
 begin
     if v_raw then

@@ -147,6 +147,7 @@ ENDS: list[Callable[[Session, Any], object]] = [
     lambda session, held: session.call("pgqueue_message_fail", **token(held)),
     lambda session, held: session.call("pgqueue_message_cancel", **token(held)),
     lambda session, held: session.call("pgqueue_message_release", **tokens([held])),
+    lambda session, held: session.call("pgqueue_message_abandon", **tokens([held])),
     lambda session, held: session.rows("delete from pgqueue_message where id = %s", [held.id]),
     # It died, or takes long: others may take it over.
     lambda session, held: session.call("pgqueue_message_heartbeat", **token(held), lock_ms=0),

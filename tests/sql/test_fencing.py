@@ -36,6 +36,7 @@ ENDINGS: dict[str, Ending] = {
     "fail": lambda session, held: session.value("pgqueue_message_fail", **held),
     "cancel": lambda session, held: session.value("pgqueue_message_cancel", **held, error=None),
     "release": _answered("pgqueue_message_release"),
+    "abandon": _answered("pgqueue_message_abandon"),
     "heartbeat": lambda session, held: session.value("pgqueue_message_heartbeat", **held),
     "heartbeat of many": _answered("pgqueue_message_heartbeat"),
     "progress": lambda session, held: session.value("pgqueue_message_progress", **held, progress=Jsonb({})),

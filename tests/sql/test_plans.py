@@ -492,6 +492,7 @@ BY_ID = {
     "pgqueue_message_heartbeat(77, 1, 'w1')": 1,
     "pgqueue_message_keep(77, 1, 'w1')": 1,
     f"pgqueue_message_release({HELD}, {ATTEMPTS}, 'w1')": 100,
+    f"pgqueue_message_abandon({HELD}, {ATTEMPTS}, 'w1')": 100,
     f"pgqueue_message_park({HELD}, {ATTEMPTS}, 'w1', array_fill('unknown'::text, array[100]))": 200,
     "pgqueue_message_defer(77, 1, 'w1')": 1,
     "pgqueue_message_defer(77, 1, 'w1', p_error => '{}')": 1,

@@ -74,6 +74,8 @@ def test_a_job_that_does_not_end_within_grace_is_taken_over_at_once(start: Start
     diary.allow("x-2")
     ended(result)
     assert statuses(result) == ["lost", "succeeded"]
+    lost = Attempt.objects.get(message_id=result.id, attempt=1)
+    assert str(lost.error_message).endswith(" stopped while it ran (loss 1 of 20)")
 
 
 def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:

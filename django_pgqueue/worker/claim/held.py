@@ -121,8 +121,8 @@ class Held:
         return asked
 
     def abandon(self, *, unstarted: set[int], unrecorded: set[int]) -> None:
-        """Ends the locks of what is left, so that others take it over at once.  ``unstarted``, ``unrecorded``: ids of
-        messages that could not be given back, or whose end could not be recorded.
+        """Gives up what is left, so that others take it over at once.  ``unstarted``, ``unrecorded``: ids of messages
+        that could not be given back, or whose end could not be recorded.
         """
         messages = [held.message for held in self]
         for message in messages:
@@ -137,7 +137,7 @@ class Held:
         for message in messages:
             # Not released: the attempt has begun, so it counts as lost when another worker takes the message over.
             with suppress(*BUSY_ERRORS):  # its lock runs out by itself
-                functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
+                functions.message_abandon(self.session.statements, [message], worker=message.worker)
 
 
 class Heartbeats:

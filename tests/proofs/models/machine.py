@@ -41,7 +41,7 @@ TOO_LONG = "set lock_timeout = '4s'"
 """Who waits for a lock without being foretold to, waits for nothing that ever comes: there is only one thread."""
 
 QUEUES = ("a", "b")
-ENDS = ("complete", "defer", "retry", "fail", "release", "park")
+ENDS = ("complete", "defer", "retry", "fail", "release", "abandon", "park")
 CHANNELS = (None, None, "x", "y")
 KEYS = ("k", "l")
 EVENTS = ("paid", "sent")
@@ -695,6 +695,8 @@ class Machine(RuleBasedStateMachine):
             self.fail(who, pick, asked=False)
         elif how == "release":
             self.release(who, [pick, pick + 4])
+        elif how == "abandon":
+            self.abandon(who, [pick, pick + 4])
         elif how == "park":
             self.park(who, [pick, pick + 4])
         else:
@@ -707,6 +709,14 @@ class Machine(RuleBasedStateMachine):
             who,
             lambda session: set(session.ids("pgqueue_message_release", **_arrays(tokens, worker))),
             lambda _: self.queue.release(who, tokens, worker),
+        )
+
+    def abandon(self, who: int, picked: list[int]) -> None:
+        tokens, worker = self._tokens(picked)
+        self._same(
+            who,
+            lambda session: set(session.ids("pgqueue_message_abandon", **_arrays(tokens, worker))),
+            lambda _: self.queue.abandon(who, tokens, worker),
         )
 
     @rule(who=someone, picked=st.lists(picks, min_size=1, max_size=4))
@@ -1328,7 +1338,8 @@ def _attempt(row: dict[str, Any]) -> dict[str, Any]:
 def _said(text: str | None) -> str | None:
     """Without the time, which is written as people read it."""
     found = text and re.fullmatch(
-        r"(?:the lock of )?worker (\S+) (?:ran out at .* UTC|died while it ran) \((?:attempt|loss) (\d+) of (\d+)\)",
+        r"(?:the lock of )?worker (\S+) (?:ran out at .* UTC|(?:died|stopped) while it ran) "
+        r"\((?:attempt|loss) (\d+) of (\d+)\)",
         text,
     )
     return "lost by {}: {} of {}".format(*found.groups()) if found else text

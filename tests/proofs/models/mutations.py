@@ -99,6 +99,7 @@ MUTATIONS = {
         "pgqueue_message_lose", "m.max_attempts + case", "m.max_attempts + 0 * case"
     ),
     "nothing is quarantined": Mutation("pgqueue_message_lose", "not v_raw and (", "false and ("),
+    "a stop quarantines": Mutation("pgqueue_message_lose", "p_blamed is not null and", ""),
     "what was only claimed is lost": Mutation("pgqueue_worker_died", "if v_running is null then", "if false then"),
     "the quarantine forgets channels": Mutation(
         "pgqueue_quarantine_dequeue", "set running = c.running + 1", "set running = c.running"

@@ -790,7 +790,14 @@ class Queue:
             self._lose(session, message, f"lost by {message.worker}", blamed=False)
         return count
 
-    def _lose(self, session: int, message: Message, reason: str, *, blamed: bool) -> None:
+    def abandon(self, session: int, tokens: Sequence[tuple[int, int]], worker: str) -> set[int]:
+        ours = {message_id: self.held(session, message_id, attempt, worker) for message_id, attempt in sorted(tokens)}
+        held = [message for message in ours.values() if message]
+        for message in held:
+            self._lose(session, message, f"lost by {worker}", blamed=None)
+        return {message.id for message in held}
+
+    def _lose(self, session: int, message: Message, reason: str, *, blamed: bool | None) -> None:
         lost, attempt = message.lost + 1, message.attempt
         if not message.raw:
             used, last = lost, MAX_LOST if message.max_lost is None else message.max_lost
@@ -804,7 +811,7 @@ class Queue:
         elif used >= last:
             self._end(session, message, "failed", final=True, error=error)
         else:
-            alone = not message.raw and (blamed or lost > 1 or message.alone_at is not None)
+            alone = not message.raw and (message.alone_at is not None or (blamed is not None and (blamed or lost > 1)))
             self._end(session, message, "lost", final=False, error=error)
             self._put(session, message.id, message.unlocked(
                 last_error=error[1], lost=lost,

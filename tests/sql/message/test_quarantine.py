@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.sql.words import channel, died, drifted, set_channel
-from tests.support.sessions import NOON, token
+from tests.support.sessions import NOON, token, tokens
 
 if TYPE_CHECKING:
     from tests.support.fixtures.sessions import Connect
@@ -169,6 +169,36 @@ def test_channel_counts_stay_correct_after_losses(session: Session) -> None:
     die_alone_with(session)
     session.dequeue(1, tasks=True)
     assert drifted(session) == []
+
+
+# pgqueue_message_abandon: a worker that stops gives up what runs
+
+
+def abandon(session: Session, worker: str) -> Any:
+    """The next task, whose worker stops before it has ended."""
+    held = session.take(tasks=True, worker=worker)
+    assert session.ids("pgqueue_message_abandon", **tokens([held])) == [held.id]
+    return held
+
+
+def test_a_message_whose_workers_were_stopped_is_not_quarantined(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = session.create(task="t", max_attempts=1, max_lost=4, dequeue_at=NOON - 5)
+    for number in (1, 2, 3):
+        abandon(session, f"w{number}")
+        message = session.message(message_id)
+        assert (message.lost, message.alone_at, message.dequeue_at, message.in_line) == (number, None, NOON - 5, True)
+        assert message.last_error == f"worker w{number} stopped while it ran (loss {number} of 4)"
+    abandon(session, "w4")
+    assert [end.status for end in session.history(message_id)] == ["lost"] * 3 + ["failed"]
+
+
+def test_a_stop_does_not_end_the_quarantine(session: Session) -> None:
+    session.set_clock(NOON)
+    message_id = quarantined(session, dequeue_at=NOON - 5)
+    held = take_alone(session)
+    assert session.ids("pgqueue_message_abandon", **tokens([held])) == [message_id]
+    assert session.message(message_id).alone_at == NOON - 5
 
 
 # pgqueue_quarantine_dequeue: quarantined messages are taken alone, and those that were lost least come first
