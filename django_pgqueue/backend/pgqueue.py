@@ -28,7 +28,7 @@ from django_pgqueue.conf import Options
 from django_pgqueue.exceptions import DuplicateMessage, UnknownTask
 from django_pgqueue.tasks import call as task_call, registry, sensitive, validation
 from django_pgqueue.tasks.task import PgQueueTask
-from django_pgqueue.values import names, redaction, times
+from django_pgqueue.values import expiry, names, redaction, times
 from django_pgqueue.values.limits import MAX_PRIORITY, MIN_PRIORITY
 
 if TYPE_CHECKING:
@@ -166,6 +166,10 @@ class PgQueueBackend(BaseTaskBackend):
 
     def max_attempts(self, task: AnyTask) -> int | None:
         return task_call.max_attempts(task, self.settings)
+
+    def headers(self, task: AnyTask) -> dict[str, Any]:
+        """Returns the headers that each message of the task has."""
+        return expiry.headers_of(task)
 
 
 def _validate_function(func: Any) -> None:

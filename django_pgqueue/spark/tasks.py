@@ -58,12 +58,11 @@ def _path(word: str) -> str:
 
 
 def _of(task: Any) -> dict[str, Any]:
-    from django_pgqueue.values.expiry import headers_of  # noqa: PLC0415 -- executors have no Django
-
     backend = task.get_backend()
-    resolved = getattr(backend, "max_attempts", None)
+    resolved, own_headers = getattr(backend, "max_attempts", None), getattr(backend, "headers", None)
     attempts = resolved(task) if callable(resolved) else getattr(task, "max_attempts", None)
+    headers = own_headers(task) if callable(own_headers) else None
     found = {"queue": task.queue_name, "priority": int(task.priority), "max_attempts": attempts}
-    channel, headers = getattr(task, "channel", None), headers_of(task)
+    channel = getattr(task, "channel", None)
     found |= {"channel": channel} if isinstance(channel, str) else {}
     return found | {"headers": json.dumps(headers)} if headers else found
