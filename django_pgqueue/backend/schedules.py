@@ -100,7 +100,7 @@ def channel_and_key(
     plain = functions.schedule_message(connection, schedule.name)
     if plain is None:  # somebody has just deleted it
         return None, None
-    arguments = json.loads(plain.content)
+    arguments = _call_of(schedule, plain.content)
     backend = task.get_backend()
     hidden = isinstance(backend, PgQueueBackend) and sensitive.hides(task, backend.settings)
     try:
@@ -112,6 +112,20 @@ def channel_and_key(
         words = type(error).__name__ if hidden else f"{type(error).__name__}: {error}"
         message = f"The unique_key or the channel of {schedule.task} cannot be computed: {words}."
         raise InvalidSchedule(message) from error
+
+
+def _call_of(schedule: functions.KnownSchedule, content: str) -> dict[str, Any]:
+    """Returns the call that a schedule makes.  Another program may have written anything."""
+    try:
+        call = json.loads(content)
+        found = {"args": call["args"], "kwargs": call["kwargs"]}
+    except (KeyError, TypeError) as error:
+        message = f'The content of the schedule {schedule.name} must be {{"args": [...], "kwargs": {{...}}}}.'
+        raise InvalidSchedule(message) from error
+    except (ValueError, RecursionError) as error:  # numbers and lists that PostgreSQL takes, and Python does not
+        message = f"Python cannot read the content of the schedule {schedule.name}: {error}."
+        raise InvalidSchedule(message) from error
+    return found
 
 
 def max_lost(path: str) -> int | None:
