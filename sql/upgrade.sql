@@ -1630,7 +1630,8 @@ as $$
 -- killing workers.
 -- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
 -- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  False: the reason is not known, and a task
--- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame.
+-- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame; it counts
+-- as one of the two all the same.
 -- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
 -- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
 -- Writes pgqueue_message and pgqueue_attempt.
@@ -1679,8 +1680,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives up attempts that have begun, because the caller stops: they are lost (pgqueue_message_lose), and the messages
--- are ready again.  They are not to blame for the loss, so none is quarantined.  Returns their ids.
--- Locks rows of pgqueue_message in the order of ids.
+-- are ready again, unless this was the last loss.  They are not to blame for it.  Returns their ids.
+-- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
 begin
@@ -1690,7 +1691,7 @@ begin
           and m.worker = p_worker
           and m.attempt = p_attempts[array_position(p_ids, m.id)]
         order by m.id
-        for update
+        for no key update  -- the transaction of an atomic task or step may hold it for key share
     loop
         perform pgqueue_message_lose(v_message, format('worker %s stopped while it ran', p_worker), null);
         return next v_message.id;
@@ -4161,13 +4162,14 @@ as $$
     -- with its numbers, quoted texts, hexadecimal words and the names of workers left out.  Of an unknown task only its path
     -- counts, which is the first in the message.
     select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
-        case when p_class = 'django_pgqueue.exceptions.UnknownTask' then
-            substring(left(p_message, 300) from '[^[:space:]'']+[.][^[:space:]'']+')
+        case when p_class = 'django_pgqueue.exceptions.UnknownTask' then coalesce(
+            substring(left(p_message, 300) from '^No worker has known the task ([^ ]+) for '),
+            substring(left(p_message, 300) from '^(?:The task )?''([^'']+)'''))
         end,
         (select substring(t.place from E'([^/\\\\"]+"), line')
                 || substring(t.place from E', in ([^\n]+)$')
          from (select substring(right(p_traceback, 4000) from E'.*(File "[^"]+", line [0-9]+, in [^\n]+)') as place) as t),
-        regexp_replace(left(p_message, 300), E'\\mworker [^ ]+|"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
+        regexp_replace(left(p_message, 300), E'\\mworker [^ "'']+|"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
         ''))), 12)
 $$\;
 create or replace function pgqueue_edit_check(p_action text, p_filter jsonb, p_parameters jsonb default null) returns void
@@ -5899,48 +5901,51 @@ as $$
 -- A plan for a known time opens and locks the days since then alone: the server may have no room for each day.
 declare
     v_since timestamptz;
-    v_is_child boolean;
+    v_ended bigint[];  -- children whose end only the history may know
 begin
-    select min(k.created_at) - interval '1 day' into v_since
+    select min(k.created_at) - interval '1 day', array_agg(i.id) into v_since, v_ended
     from unnest(p_ids) as i (id)
     cross join lateral (
         select c.created_at from pgqueue_child c
         where c.message_id = i.id and c.parent_id is not distinct from p_parent_id and c.status is null
         limit 1
-    ) as k;
-    for p_id, v_is_child, p_status, p_error_class, p_error_message, p_result in
-        select i.id, c.message_id is not null,
-               case when c.message_id is null then 'unknown'
-                    when (select true from pgqueue_message m where m.id = i.id) then 'waiting'
-                    else coalesce(c.status, a.status, 'unknown') end,
-               coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
-               coalesce(c.result, a.result)
-        from unnest(p_ids) with ordinality as i (id, place)
-        left join lateral (
-            select k.* from pgqueue_child k
-            where k.message_id = i.id and k.parent_id is not distinct from p_parent_id
-            limit 1
-        ) as c on true
-        left join lateral (
-            select h.status, h.error_class, h.error_message, h.result
-            from pgqueue_attempt h
-            where h.message_id = c.message_id and h.final and h.finished_at >= v_since
+    ) as k
+    where (select true from pgqueue_message m where m.id = i.id) is null;
+
+    -- One that was enqueued while the clock was ahead may have ended before; one that was deleted has no end.
+    if v_ended is not null and exists (
+        select from unnest(v_ended) as i (id)
+        where (
+            select true from pgqueue_attempt h
+            where h.message_id = i.id and h.final and h.finished_at >= v_since
             order by h.id + 0 desc
             limit 1
-        ) as a on c.status is null
-        order by i.place
-    loop
-        if v_is_child and p_status = 'unknown' then  -- it was enqueued while the clock was ahead
-            select h.status, h.error_class, h.error_message, h.result
-            into p_status, p_error_class, p_error_message, p_result
-            from pgqueue_attempt h
-            where h.message_id = p_id and h.final
-            order by h.id + 0 desc
-            limit 1;
-            p_status := coalesce(p_status, 'unknown');
-        end if;
-        return next;
-    end loop;
+        ) is null
+    ) then
+        v_since := '-infinity';
+    end if;
+
+    return query
+    select i.id,
+           case when c.message_id is null then 'unknown'
+                when (select true from pgqueue_message m where m.id = i.id) then 'waiting'
+                else coalesce(c.status, a.status, 'unknown') end,
+           coalesce(c.error_class, a.error_class), coalesce(c.error_message, a.error_message),
+           coalesce(c.result, a.result)
+    from unnest(p_ids) with ordinality as i (id, place)
+    left join lateral (
+        select k.* from pgqueue_child k
+        where k.message_id = i.id and k.parent_id is not distinct from p_parent_id
+        limit 1
+    ) as c on true
+    left join lateral (
+        select h.status, h.error_class, h.error_message, h.result
+        from pgqueue_attempt h
+        where h.message_id = c.message_id and h.final and h.finished_at >= v_since
+        order by h.id + 0 desc
+        limit 1
+    ) as a on c.status is null
+    order by i.place;
 end
 $$\;
 create or replace function pgqueue_budget_spend(

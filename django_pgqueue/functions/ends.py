@@ -172,7 +172,7 @@ def message_release(connection: Connection, messages: Iterable[Received], *, wor
 
 
 def message_abandon(connection: Connection, messages: Iterable[Received], *, worker: str) -> set[int]:
-    """Gives up attempts that have begun, and returns the ids of the messages that are ready again."""
+    """Gives up attempts that have begun, because the worker stops, and returns the ids of these messages."""
     held = sorted((message.id, message.attempt) for message in messages)
     return answered_ids(
         connection,

@@ -402,8 +402,8 @@ class WorkerProcess:
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
             self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
         finally:
-            unstarted = {message.id for message in self.claimer.give_back.unstarted}
-            self.held.abandon(unstarted=unstarted, unrecorded={end.message.id for end in self.recorder.unrecorded})
+            unrecorded = {end.message.id for end in self.recorder.unrecorded}
+            self.held.abandon(not_begun=self.claimer.give_back.not_begun(), unrecorded=unrecorded)
         self.parts.do("dependencies", self.upkeep.settle)
         self.claimer.availability.leave()
         self.parts.do("presence", lambda: self.registration.leave(self.session.statements))

@@ -7,12 +7,13 @@ as $$
     -- with its numbers, quoted texts, hexadecimal words and the names of workers left out.  Of an unknown task only its path
     -- counts, which is the first in the message.
     select left(md5(concat_ws(E'\n', coalesce(p_class, ''), coalesce(
-        case when p_class = 'django_pgqueue.exceptions.UnknownTask' then
-            substring(left(p_message, 300) from '[^[:space:]'']+[.][^[:space:]'']+')
+        case when p_class = 'django_pgqueue.exceptions.UnknownTask' then coalesce(
+            substring(left(p_message, 300) from '^No worker has known the task ([^ ]+) for '),
+            substring(left(p_message, 300) from '^(?:The task )?''([^'']+)'''))
         end,
         (select substring(t.place from E'([^/\\\\"]+"), line')
                 || substring(t.place from E', in ([^\n]+)$')
          from (select substring(right(p_traceback, 4000) from E'.*(File "[^"]+", line [0-9]+, in [^\n]+)') as place) as t),
-        regexp_replace(left(p_message, 300), E'\\mworker [^ ]+|"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
+        regexp_replace(left(p_message, 300), E'\\mworker [^ "'']+|"[^"]*"|''[^'']*''|\\m(0x)?[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*\\M', '?', 'g'),
         ''))), 12)
 $$;

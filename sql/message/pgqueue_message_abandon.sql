@@ -6,8 +6,8 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives up attempts that have begun, because the caller stops: they are lost (pgqueue_message_lose), and the messages
--- are ready again.  They are not to blame for the loss, so none is quarantined.  Returns their ids.
--- Locks rows of pgqueue_message in the order of ids.
+-- are ready again, unless this was the last loss.  They are not to blame for it.  Returns their ids.
+-- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;
 begin
@@ -17,7 +17,7 @@ begin
           and m.worker = p_worker
           and m.attempt = p_attempts[array_position(p_ids, m.id)]
         order by m.id
-        for update
+        for no key update  -- the transaction of an atomic task or step may hold it for key share
     loop
         perform pgqueue_message_lose(v_message, format('worker %s stopped while it ran', p_worker), null);
         return next v_message.id;

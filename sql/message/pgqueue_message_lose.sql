@@ -12,7 +12,8 @@ as $$
 -- killing workers.
 -- p_blamed: the worker died while it ran the message, which may be the cause.  Such a task is quarantined: from now on
 -- pgqueue_quarantine_dequeue takes it, for a worker that holds nothing else.  False: the reason is not known, and a task
--- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame.
+-- that was lost twice in a row is quarantined too.  Null: the worker stopped, and the message is not to blame; it counts
+-- as one of the two all the same.
 -- For a raw message the queue does not know whether its consumer died or gave up.  There a lost attempt counts like any
 -- other, fails the message with the last of max_attempts (the 5th loss where it has none), and quarantines nothing.
 -- Writes pgqueue_message and pgqueue_attempt.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from django_pgqueue import control
+from django_pgqueue.models import Attempt
 from tests.support.site import isolated
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, started, statuses
@@ -57,6 +59,26 @@ def test_another_worker_takes_over_when_a_worker_dies(start: Start, diary: Diary
     started(diary, "x")
     killed.kill()
     start(*SHORT_LOCK, PGQUEUE_TEST_DATABASE_OPTIONS=options)
+    started(diary, "x", attempt=2)
+    diary.allow("x-2")
+    ended(result)
+    assert statuses(result) == ["lost", "succeeded"]
+    assert effects() == ["x"]
+
+
+@pytest.mark.parametrize("level", ["serializable"])
+def test_a_worker_that_stops_gives_up_a_job_whose_transaction_holds_the_row(
+    start: Start, diary: Diary, effects: Effects, level: str
+) -> None:
+    result = isolated.report_and_hold.enqueue("x")
+    options = json.dumps(LEVELS[level])
+    lasting = ("--lock-seconds", "600", "--grace-seconds", "0.5")
+    leaving = start(*lasting, PGQUEUE_TEST_DATABASE_OPTIONS=options)
+    started(diary, "x")
+    leaving.send(signal.SIGTERM)
+    assert leaving.ends() == 1
+    assert str(Attempt.objects.get(message_id=result.id).error_message).endswith("stopped while it ran (loss 1 of 20)")
+    start(*lasting, PGQUEUE_TEST_DATABASE_OPTIONS=options)
     started(diary, "x", attempt=2)
     diary.allow("x-2")
     ended(result)

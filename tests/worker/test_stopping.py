@@ -110,6 +110,29 @@ def test_two_signals_in_a_row_still_release_unstarted_jobs(
     assert Message.objects.get(pk=held.id).attempt == 1
 
 
+def test_a_locked_row_keeps_no_other_message_from_being_given_back(
+    transactional_db: None, diary: Diary, session: Session
+) -> None:
+    _, behind = claimed_ahead(diary)
+    consumer = WorkerProcess(WorkerSettings(threads=1))
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        started(diary, "x")
+        wait_until(lambda: all(holder(result) for result in behind), "all are claimed ahead")
+        with session.connection.transaction():
+            session.rows("select from pgqueue_message where id = %s for update", int(behind[7].id))
+            consumer.stop()
+            consumer.stop()
+            thread.join(SECONDS)
+    finally:
+        consumer.stop()
+        diary.allow("x-1")
+    wait_until(lambda: not session.strangers(), "the slot is gone")
+    assert waiting_attempts([*behind[:7], *behind[8:]]) == {0}
+    assert statuses(behind[0]) == []
+
+
 def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Diary) -> None:
     results = [hold.enqueue("x"), hold_on.enqueue("y")]
     worker = start("--processes", "2", "--threads", "1")

@@ -87,6 +87,11 @@ class GiveBack:
         if unknown or later:
             self.parts.do("park", lambda: self._park(room, alone=alone))
 
+    def not_begun(self) -> set[int]:
+        """Returns the ids of the messages that are still to be given back or parked."""
+        to_park = [message for message, _ in self.unparked + self.left]
+        return {message.id for message in self.unstarted + self.later + to_park}
+
     @property
     def has_left_something(self) -> bool:
         """Whether messages that this process has not begun are still locked by it."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from django_pgqueue import functions
 from django_pgqueue.consumer.errors import BUSY_ERRORS
 from django_pgqueue.consumer.hold import Hold
@@ -120,13 +122,13 @@ class Held:
             asked |= functions.message_cancellations(self.session.statements, ids, worker=worker)
         return asked
 
-    def abandon(self, *, unstarted: set[int], unrecorded: set[int]) -> None:
-        """Gives up what is left, so that others take it over at once.  ``unstarted``, ``unrecorded``: ids of messages
+    def abandon(self, *, not_begun: set[int], unrecorded: set[int]) -> None:
+        """Gives up what is left, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
         that could not be given back, or whose end could not be recorded.
         """
         messages = [held.message for held in self]
         for message in messages:
-            if message.id in unstarted:
+            if message.id in not_begun:
                 continue
             why = "it did not end within the grace period"
             if message.id in unrecorded:
@@ -135,9 +137,12 @@ class Held:
         if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
             return
         for message in messages:
-            # Not released: the attempt has begun, so it counts as lost when another worker takes the message over.
-            with suppress(*BUSY_ERRORS):  # its lock runs out by itself
-                functions.message_abandon(self.session.statements, [message], worker=message.worker)
+            give_up = functions.message_release if message.id in not_begun else functions.message_abandon
+            try:
+                give_up(self.session.statements, [message], worker=message.worker)
+            except psycopg.Error:  # its job's transaction holds the row, or a trigger refuses: end its lock alone
+                with suppress(*BUSY_ERRORS):  # the lock runs out by itself
+                    functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
 
 
 class Heartbeats:

@@ -243,6 +243,10 @@ def test_errors_of_unknown_tasks_are_one_group_for_each_task(session: Session) -
     assert one == group("'shop.tasks.send' is not a task: shop.tasks has no 'send'.", TRACE)
     assert one != group(NOBODY.format("shop.tasks.pack", "mail", "web-x2x9z-7-5f0c on web-x2x9z"))
     assert group("odd") == group("odd") != one
+    undotted = group(NOBODY.format("send", "bulk.mail", "web-1.example.com-7-5f0c on web-1"))
+    assert undotted == group(NOBODY.format("send", "mail", "web-2.example.com-7-77aa on web-2"))
+    assert undotted != group(NOBODY.format("pack", "bulk.mail", "web-1.example.com-7-5f0c on web-1"))
+    assert undotted == group("'send' is not the dotted path of a task.")
 
 
 def test_lost_attempts_are_one_group_whatever_the_worker_is_named(session: Session) -> None:

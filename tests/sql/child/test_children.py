@@ -65,6 +65,16 @@ def test_a_child_that_was_enqueued_while_the_clock_was_ahead_has_an_outcome(sess
     assert outcomes(session, held.id, child) == [("succeeded", 5)]
 
 
+def test_a_child_that_was_deleted_has_no_outcome_and_takes_none_away(session: Session) -> None:
+    held, child = parent_and_child(session)
+    deleted = session.create(task="child")
+    assert session.value("pgqueue_child_add", **token(held), child_id=deleted)
+    session.rows("delete from pgqueue_message where id = %s", (deleted,))
+    taken = session.take(tasks=True)
+    session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
+    assert outcomes(session, held.id, deleted, child) == [("unknown", None), ("succeeded", 5)]
+
+
 def test_outcomes_are_kept_before_a_day_of_the_history_is_dropped(session: Session) -> None:
     held, child = parent_and_child(session)
     taken = session.take(tasks=True)
@@ -177,6 +187,9 @@ def test_days_before_the_children_are_not_locked(connect: Connect) -> None:
             since = (held.id, held.created_at)
             assert session.rows("select from pgqueue_step_load(%s, %s)", since) == []
             assert session.one("select pgqueue_step_result(%s, %s, 'one')", since) is None
+            taken = session.take(tasks=True)
+            session.value("pgqueue_message_complete", id=taken.id, attempt=1, worker=taken.worker, result=5)
+            assert outcomes(session, held.id, child) == [("succeeded", 5)]
             assert session.one(locked) == 0
     finally:
         session.rows("drop table pgqueue_attempt_20200203, pgqueue_step_20200203")
