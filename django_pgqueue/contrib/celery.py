@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import inspect
+from collections.abc import Coroutine
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -299,11 +300,13 @@ def _declared(function: Callable[..., Any], options: dict[str, Any]) -> CeleryTa
 
 def _without_its_result(function: Callable[..., Any]) -> Callable[..., None]:
     """Returns ``function`` without what it returns, which may be anything: Celery does not store it."""
+    inside = inspect.unwrap(function)
+    has_a_yield = inspect.isgeneratorfunction(inside) or inspect.isasyncgenfunction(inside)
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         returned = function(*args, **kwargs)
-        if isinstance(returned, content.NOT_RUN):  # by a decorator of an async function, or a yield
+        if isinstance(returned, Coroutine) or has_a_yield:  # which has not run
             content.normalize(returned, "the task's return value")
 
     _hands_over(run)

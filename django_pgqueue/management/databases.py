@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from django.core.management.base import CommandError
 from django.db import DatabaseError, InternalError, OperationalError, ProgrammingError, connections
-from psycopg.errors import InsufficientPrivilege
+from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases
@@ -44,6 +44,8 @@ def with_its_queue(alias: str) -> Iterator[None]:
     except (OperationalError, InternalError) as error:  # internal: transaction_timeout has ended the session
         connections[alias].close()  # the next query opens a new one
         advice = "Try again; manage.py qdoctor shows locks and other causes."
+        if isinstance(error.__cause__, ReadOnlySqlTransaction):
+            advice = "Name the primary in DATABASES if this is a standby; manage.py qdoctor shows other causes."
         raise CommandError(unanswered(alias, error, advice=advice)) from error
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):

@@ -52,6 +52,8 @@ class Parent(Protocol):
     async def aenqueue(self, task: Any, *args: Any, **kwargs: Any) -> Any: ...
 
 
+GIVEN = {"func", "backend", "run_after"}
+"""What a task has beside its options."""
 # Django 6.0's Task has no defaults of its own.
 DEFAULTS = {"priority": 0, "queue_name": "default", "run_after": None, "takes_context": False}
 
@@ -119,7 +121,7 @@ class PgQueueTask(GenericTask[P, R]):
         def __new__(cls, **options: Any) -> Any:
             """Names the right option to people who come from another queue, where Django's own decorator is used."""
             if not options.keys() <= cls.__dataclass_fields__.keys():
-                _validate_names("@task", _options_of(cls), options.keys() - {"func", "backend", "run_after"})
+                _validate_names("@task", _options_of(cls), [name for name in options if name not in GIVEN])
             return object.__new__(cls)
 
         def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
@@ -308,7 +310,7 @@ def task(function: Any = None, *, backend: str = DEFAULT_TASK_BACKEND_ALIAS, **o
 
 
 def _options_of(kind: Any) -> set[str]:
-    return {item.name for item in fields(kind)} - {"func", "backend", "run_after"}
+    return {item.name for item in fields(kind)} - GIVEN
 
 
 def _class_for(backend: str) -> Any:

@@ -536,7 +536,6 @@ def test_an_open_list_stays_as_it_is_while_rows_are_selected(page: browser.Page)
     page.shows("running")
 
 
-@pytest.mark.usefixtures("queue")
 def test_a_site_that_does_not_answer_is_told(page: browser.Page) -> None:
     page.open(OVERVIEW)
     page.driver.execute_script("""
@@ -552,6 +551,7 @@ def test_a_site_that_does_not_answer_is_told(page: browser.Page) -> None:
     page.shows("brand-new")
 
 
+@pytest.mark.usefixtures("queue")
 def test_a_hidden_tab_sends_no_requests(page: browser.Page) -> None:
     page.open(OVERVIEW)
     quick(page)

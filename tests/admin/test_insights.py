@@ -143,6 +143,11 @@ def test_hours_to_come_are_not_the_last_ones(root: Visitor) -> None:
     assert figures(root.open(INSIGHTS))["finished attempts"] == "3"
 
 
+def test_hours_to_come_are_not_shown(root: Visitor) -> None:
+    hour(hours=24 * 365 * 50, succeeded=1, messages=1)
+    assert "finished attempts" not in root.open(INSIGHTS).root.text
+
+
 def test_a_queue_is_chosen_for_the_backlog_as_well(root: Visitor) -> None:
     hour(0, succeeded=5)
     hour(0, succeeded=7, queue="slow")

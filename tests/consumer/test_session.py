@@ -34,7 +34,11 @@ def test_an_error_of_the_connection_is_one_line_of_the_log(caplog: pytest.LogCap
 def defaults(transactional_db: None) -> Iterator[None]:
     yield
     with connection.cursor() as cursor:
-        cursor.execute("alter role current_user reset statement_timeout")
+        cursor.execute(f"alter role current_user in database {here()} reset statement_timeout")
+
+
+def here() -> str:
+    return str(connection.ops.quote_name(connection.settings_dict["NAME"]))
 
 
 def test_a_server_whose_timeouts_were_changed_is_no_other_server(defaults: None) -> None:
@@ -42,7 +46,7 @@ def test_a_server_whose_timeouts_were_changed_is_no_other_server(defaults: None)
     session = Session("default", consumer="me", pooled=False, statement_ms=60_000, renamed=lambda: "other")
     session.open().close()
     with connection.cursor() as cursor:
-        cursor.execute("alter role current_user set statement_timeout = '50s'")
+        cursor.execute(f"alter role current_user in database {here()} set statement_timeout = '50s'")
     with session.open() as opened:
         assert opened.execute("show statement_timeout").fetchone() == ("50s",)
     assert session.consumer == "me"

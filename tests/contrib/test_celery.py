@@ -141,7 +141,10 @@ def test_what_self_and_its_request_do_not_have_is_named(now: Clock) -> None:
         Message.objects.all().delete()
 
 
-@pytest.mark.parametrize("task", [from_celery.returns_what_nobody_wants, from_celery.returns_its_own_request])
+@pytest.mark.parametrize(
+    "task",
+    [from_celery.returns_what_nobody_wants, from_celery.returns_its_own_request, from_celery.returns_a_generator],
+)
 def test_what_a_task_returns_is_not_stored_with_ignore_result(task: Any, now: Clock) -> None:
     result = task.delay("once")
     drain()

@@ -123,6 +123,15 @@ def test_a_session_that_a_timeout_ended_is_no_traceback(
 
 
 @pytest.mark.django_db
+def test_a_command_that_writes_on_a_standby_names_the_primary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections["default"], "close", lambda: None)  # the test's own transaction
+    with connection.cursor() as cursor:
+        cursor.execute("set transaction read only")
+    with pytest.raises(CommandError, match=r"read-only transaction\. Name the primary in DATABASES"):
+        call_command("qenqueue", SHOP, "--args", "[1]")
+
+
+@pytest.mark.django_db
 def test_a_task_is_not_enqueued_where_the_queue_is_missing_or_closed() -> None:
     with connection.cursor() as cursor:
         cursor.execute("create schema elsewhere")

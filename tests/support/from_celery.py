@@ -50,6 +50,12 @@ def returns_what_nobody_wants(word: str) -> Any:
 
 
 @shared_task(ignore_result=True)
+def returns_a_generator(word: str) -> Any:
+    seen.append(word)
+    return (letter for letter in word)
+
+
+@shared_task(ignore_result=True)
 def never_runs(word: str) -> Iterator[str]:
     seen.append(word)
     yield word

@@ -42,15 +42,15 @@ class InsightsChangeList(CappedChangeList):
         self.rolled = self._chosen_rollups(request)
         if self.is_without_rows or any(name.startswith("hour__range") for name in self.params):
             return found
-        past = {"hour__lte": database.now(request)}  # a clock that was wrong may have left hours to come
-        ends = [each.filter(**past).aggregate(newest=Max("hour"))["newest"] for each in (found, self.rolled)]
+        # A clock that was wrong may have left hours to come.
+        found, self.rolled = (each.filter(hour__lte=database.now(request)) for each in (found, self.rolled))
+        ends = [each.aggregate(newest=Max("hour"))["newest"] for each in (found, self.rolled)]
         newest = max((end for end in ends if end is not None), default=None)
         if newest is None:
             return found
         self.notes.append(gettext("These are the last seven days. Choose a range of “hour” to see others."))
-        usual = {"hour__gt": newest - USUAL, "hour__lte": newest}
-        self.rolled = self.rolled.filter(**usual)
-        return found.filter(**usual)
+        self.rolled = self.rolled.filter(hour__gt=newest - USUAL)
+        return found.filter(hour__gt=newest - USUAL)
 
     def _chosen_rollups(self, request: HttpRequest) -> QuerySet[Any]:
         """Returns the hours of the roll-up that the filters of the page choose.  It has no channels."""

@@ -57,7 +57,8 @@ def lite() -> Iterator[str]:
     sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:", "OPTIONS": {}}
     connections.settings["lite"] = {**connections.settings["default"], **sqlite}
     yield "lite"
-    connections["lite"].connection.close()  # Django's close() leaves a database in memory open
+    if (opened := connections["lite"].connection) is not None:  # whatever has closed it before
+        opened.close()  # Django's close() leaves a database in memory open
     del connections["lite"], connections.settings["lite"]
 
 
