@@ -4717,6 +4717,7 @@ language plpgsql
 set search_path from current
 set timezone = 'UTC'
 set enable_seqscan = off
+set plan_cache_mode = 'force_custom_plan'
 set jit = off
 as $$
 -- Adds attempts that have ended since the last call to pgqueue_rollup.  Returns true while there are more: call it again.

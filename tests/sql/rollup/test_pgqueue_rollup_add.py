@@ -198,3 +198,18 @@ def test_tables_that_were_restored_into_another_cluster_are_counted_from_then_on
 def test_a_number_out_of_range_is_refused(session: Session, parameters: dict[str, int]) -> None:
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=re.escape("p_most is")):
         add(session, **parameters)
+
+
+def test_days_that_are_not_counted_are_not_locked(connect: Connect) -> None:
+    """Nor at the sixth call of a session, when PostgreSQL tries a plan for any time."""
+    session = connect()
+    session.rows("select pgqueue_attempt_partition('2020-02-03')")
+    locked = "select count(*) from pg_locks where pid = pg_backend_pid() and relation::regclass::text like '%20200203%'"
+    try:
+        with session.connection.transaction():
+            for _ in range(7):
+                session.value("pgqueue_rollup_add")
+            assert session.one(locked) == 0
+    finally:
+        session.rows("drop table pgqueue_attempt_20200203")
+        session.rows("delete from pgqueue_rollup_position")
