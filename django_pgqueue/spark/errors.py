@@ -68,8 +68,8 @@ class SparkConnectRefused(SparkQueueError):
         super().__init__(
             f"The pipeline cannot use Spark Connect ({address}): it counts and moves files where the driver is, and "
             "with Spark Connect that is another machine. Name the cluster itself (--master spark://host:7077, yarn, "
-            "k8s://...) or this machine (--master 'local[*]'), and unset SPARK_REMOTE and SPARK_API_MODE. The data "
-            "source pgqueue reads and writes with Spark Connect too."
+            "k8s://...) or this machine (--master 'local[*]'), and unset SPARK_REMOTE, SPARK_API_MODE and "
+            "SPARK_CONNECT_MODE_ENABLED. The data source pgqueue reads and writes with Spark Connect too."
         )
 
 

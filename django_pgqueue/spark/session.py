@@ -63,8 +63,8 @@ REPEATERS = (
     "org.apache.spark.util.Utils",
 )
 """Loggers that say with traces what the error of a step says in a line."""
-REMOTE = frozenset({"SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"})
-"""Set where the session may be one of Spark Connect."""
+CONNECTED = "SPARK_CONNECT_MODE_ENABLED"
+"""Set where the session is one of Spark Connect."""
 
 
 def start(
@@ -86,8 +86,12 @@ def start(
 
     from django_pgqueue.spark.source import registered  # noqa: PLC0415
 
+    configuration = configuration or {}
     with told():
-        spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master), **(configuration or {})})
+        for variable in ("SPARK_REMOTE", CONNECTED):  # PySpark looks for the names alone
+            if not os.environ.get(variable):
+                os.environ.pop(variable, None)
+        spark = SparkSession.getActiveSession() or _started(name, {**_defaults(master, configuration), **configuration})
     return registered(spark) if source else spark
 
 
@@ -122,15 +126,22 @@ def _is_running() -> bool:
 
 def refuse_connect(master: str | None, configuration: Mapping[str, str]) -> None:
     """Raises an error if the session would be one of Spark Connect, whoever says so."""
+    if asked := _asked_for_connect({**configuration, **({"spark.master": master} if master else {})}):
+        raise SparkConnectRefused(asked)
+
+
+def _asked_for_connect(configuration: Mapping[str, str]) -> str | None:
+    """Returns what asks for Spark Connect.  An empty variable is like one that is not set."""
 
     def said(setting: str, variable: str) -> str:
         return configuration.get(setting) or os.environ.get(variable, "")
 
-    master, remote = master or said("spark.master", "MASTER"), said("spark.remote", "SPARK_REMOTE")
+    master, remote = said("spark.master", "MASTER"), said("spark.remote", "SPARK_REMOTE")
     if remote or master.startswith("sc://"):
-        raise SparkConnectRefused(remote or master)
+        return remote or master
     if said("spark.api.mode", "SPARK_API_MODE").lower() == "connect":
-        raise SparkConnectRefused("spark.api.mode=connect")
+        return "spark.api.mode=connect"
+    return CONNECTED if os.environ.get(CONNECTED) else None
 
 
 def check_here(spark: SparkSession) -> None:
@@ -183,7 +194,9 @@ def _started(name: str, configuration: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    if SparkContext._active_spark_context is None and not REMOTE & os.environ.keys():  # noqa: SLF001
+    # The builder knows whether the configuration overrules the variable.
+    is_classic = not (_asked_for_connect(configuration) or os.environ.get("SPARK_API_MODE"))
+    if SparkContext._active_spark_context is None and is_classic:  # noqa: SLF001
         asked = SparkConf().setAppName(name).setAll(list(configuration.items()))
         with _later_interrupts():
             SparkContext._ensure_initialized(conf=asked)  # noqa: SLF001 -- starts Java
@@ -222,7 +235,7 @@ def _later_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def _defaults(master: str | None) -> dict[str, str]:
+def _defaults(master: str | None, configuration: Mapping[str, str]) -> dict[str, str]:
     """Returns the master, and the defaults that spark-submit does not set."""
     if SUBMITTED in os.environ:
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415
@@ -231,7 +244,7 @@ def _defaults(master: str | None) -> dict[str, str]:
         submitted = SparkConf()
         unsaid = {key: value for key, value in CONFIGURATION.items() if not submitted.contains(key)}
         return unsaid | ({"spark.master": master} if master else {})
-    remote = os.environ.get("SPARK_REMOTE")
+    remote = configuration.get("spark.remote") or os.environ.get("SPARK_REMOTE")
     master = master or remote or os.environ.get("MASTER") or "local[*]"
     if master.startswith("local"):
         _prepare_environment()

@@ -102,6 +102,7 @@ def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
         ({"SPARK_REMOTE": "local"}, {}),
         ({"MASTER": "sc://spark.example.org"}, {}),
         ({"SPARK_API_MODE": "connect"}, {}),
+        ({"SPARK_CONNECT_MODE_ENABLED": "1"}, {}),
         ({}, {"spark.remote": "sc://spark.example.org"}),
         ({}, {"spark.master": "sc://spark.example.org"}),
         ({}, {"spark.api.mode": "Connect"}),
@@ -114,6 +115,46 @@ def test_the_steps_refuse_spark_connect_whoever_asks_for_it(
         monkeypatch.setenv(name, value)
     with pytest.raises(SparkConnectRefused):
         sessions_of_spark.start_here("a step", master=None, configuration=configuration)
+
+
+class Begun(Exception):
+    """A session begins here, with these options."""
+
+
+@pytest.mark.parametrize(
+    ("variables", "configuration", "by_builder"),
+    [
+        ({"SPARK_REMOTE": "", "SPARK_API_MODE": "", "SPARK_CONNECT_MODE_ENABLED": ""}, {}, False),
+        ({"SPARK_REMOTE": "sc://spark.example.org"}, {}, True),
+        ({"SPARK_API_MODE": "connect"}, {"spark.api.mode": "classic"}, True),
+        ({}, {"spark.remote": "sc://spark.example.org"}, True),
+        ({}, {"spark.api.mode": "connect"}, True),
+        ({}, {"spark.api.mode": "classic"}, False),
+    ],
+)
+def test_a_session_of_connect_begins_where_a_variable_or_the_configuration_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], configuration: dict[str, str], *, by_builder: bool
+) -> None:
+    def begun(options: dict[str, str], is_builder: bool) -> None:
+        raise Begun(is_builder, options.get("spark.remote"), "spark.master" in options)
+
+    def initialized(*, conf: pyspark.SparkConf) -> None:
+        begun(dict(conf.getAll()), is_builder=False)
+
+    monkeypatch.setattr(pyspark.SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(pyspark.SparkContext, "_ensure_initialized", initialized)
+    monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(pyspark.sql.SparkSession.Builder, "getOrCreate", lambda self: begun(self._options, True))
+    monkeypatch.setattr(sessions_of_spark, "_prepare_environment", lambda: None)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(Begun) as where:
+        sessions_of_spark.start(configuration=configuration)
+    remote = configuration.get("spark.remote")
+    has_master = not (remote or variables.get("SPARK_REMOTE"))  # PySpark refuses both
+    assert where.value.args == (by_builder, remote, has_master)
+    assert ("SPARK_REMOTE" in os.environ) is bool(variables.get("SPARK_REMOTE")), "PySpark looks for the name alone"
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
 
 
 def levels(spark: SparkSession) -> list[str]:
