@@ -7,7 +7,6 @@ import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -31,7 +30,6 @@ from django_pgqueue.spark.lake import (
 from django_pgqueue.spark.lake.convert import copy, put
 from django_pgqueue.spark.lake.kept_columns import ALL, KeptColumns
 from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, REPORTED, create, files_of
-from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.reading import StoredFilesReader
 from django_pgqueue.spark.lake.schema import SCHEMAS
 from django_pgqueue.spark.lake.upkeep import compact, erase
@@ -389,17 +387,6 @@ def test_an_error_does_not_show_the_key_in_an_address(spark: SparkSession, store
     with pytest.raises(LakeError, match=rf"{store}://data/jobs\?… ") as caught:
         read_lake(spark, f"{store}://data/jobs?sig=hunter2")
     assert "hunter2" not in str(caught.value)
-
-
-def test_a_table_that_two_runs_make_at_once_has_the_settings_of_one(tmp_path: Path) -> None:
-    def make(number: int) -> None:
-        together.wait(60)
-        create(Place(str(tmp_path / str(number // 2))), ATTEMPTS, {"pgqueue.lake_id": str(number)})
-
-    tables, together = 40, Barrier(2)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(make, range(2 * tables)))
-    assert {DeltaTable(tmp_path / str(number)).version() for number in range(tables)} == {0}
 
 
 def test_of_merges_at_a_time_one_merges_and_no_row_is_there_twice(

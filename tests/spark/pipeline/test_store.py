@@ -26,10 +26,11 @@ from deltalake import DeltaTable
 
 from django_pgqueue.spark.lake import Lake, LakeConflict, LakeError, OldLake, convert, read_lake
 from django_pgqueue.spark.lake.convert import copied, put, read
-from django_pgqueue.spark.lake.lake import OLD_MANIFESTS
-from django_pgqueue.spark.lake.place import S3
+from django_pgqueue.spark.lake.lake import OLD_MANIFESTS, create
+from django_pgqueue.spark.lake.place import S3, Place
 from django_pgqueue.spark.lake.upkeep import compact, erase, vacuum
 from django_pgqueue.spark.pipeline import Scenario, check, drop_exported, export, follow, replay, report, whatif
+from django_pgqueue.spark.schema import ATTEMPTS
 from tests.spark.pipeline.conftest import BUCKET, ended, served
 from tests.spark.pipeline.test_delta import as_of_an_earlier_release
 from tests.spark.pipeline.test_export import ids
@@ -223,3 +224,12 @@ def test_a_store_that_cannot_be_read_is_told_without_a_trace(spark: SparkSession
     elsewhere = re.sub(r"//[^/@]*", "//elsewhere", lake)
     with pytest.raises(LakeError, match=rf"{elsewhere}/attempts cannot be read: \w"):
         read_lake(spark, elsewhere)
+
+
+def test_a_table_that_two_runs_make_at_once_has_the_settings_of_one(store: dict[str, str], tmp_path: Path) -> None:
+    with served("tests.support.racing_store", tmp_path) as address:
+        place = Place(f"s3://{BUCKET}/lake", {**store, "AWS_ENDPOINT_URL": address})
+        made = create(place, ATTEMPTS, {"pgqueue.lake_id": "ours"})
+        table = DeltaTable(place.url, storage_options=dict(place.options))
+    for seen in (made, table):
+        assert (seen.version(), seen.metadata().configuration["pgqueue.lake_id"]) == (0, "them")
