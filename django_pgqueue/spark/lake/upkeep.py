@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from itertools import accumulate, groupby
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from deltalake import QueryBuilder, Transaction
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, QueryBuilder, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from django_pgqueue.spark.errors import plain
 from django_pgqueue.spark.lake.errors import LakeConflict, LakeError
@@ -29,10 +30,11 @@ Result = TypeVar("Result")
 SMALL_BYTES = 64 * 1024 * 1024
 FILES_OF_A_DAY = 8
 MERGING = "pgqueue.merging_until"
+MERGE = {"written_by": "merge"}
 LEASE_SECONDS = 600
 """For which a merge that was killed keeps others from merging."""
 MERGED_BYTES = 256 * 1024 * 1024
-"""About so much is merged in one commit: merging the days of a first export takes minutes, and may be killed."""
+"""One commit merges whole days, until about so much: merging those of a first export takes minutes."""
 KEPT_HOURS = 168
 """Time for which a reader may use a version, and a run its files without a commit."""
 
@@ -55,41 +57,64 @@ def _compacted(lake: Lake, name: str, most: int) -> int:
 
 def _merged(lake: Lake, name: str, days: list[dt.date]) -> int:
     """Merges the small files of some days in one commit, unless another process merges: the next run looks again."""
-    if not _marked(lake, name, int(time.time()) + LEASE_SECONDS):
+    until = int((time.time() + LEASE_SECONDS) * 1000)
+    if (table := _taken(lake, name, until)) is None:
         return 0
-    table = lake.opened(name)
     before, chosen = table.version(), [("date", "in", [str(day) for day in days])]
     try:
         done = table.optimize.compact(chosen, target_size=2 * SMALL_BYTES)
     except DeltaError:
         if not is_overtaken(lake, name, before):
             raise
-        return 0  # rows were deleted meanwhile, perhaps with the files that had them
+        return 0  # rows were deleted meanwhile, perhaps with the files that had them, or another process merges
     finally:
-        _marked(lake, name, 0)
+        _released(lake, name, until)
     lake.sync(name, before, days[0], days[-1])
     return int(done["numFilesRemoved"])
 
 
-def _marked(lake: Lake, name: str, until: int) -> bool:
-    """Records until when (epoch seconds) this process may merge; False: another one does.  deltalake does not notice
-    that two have merged the same files: all their rows would be there twice.
+def _taken(lake: Lake, name: str, until: int) -> DeltaTable | None:
+    """Records until when (epoch ms) this process may merge, and returns the table; None: another process merges.
+    deltalake does not notice that two have merged the same files: all their rows would be there twice.
     """
     table = lake.opened(name)
-    if until and (table.transaction_version(MERGING) or 0) > time.time():
-        return False
-    return lake.committed(name, table, [], [Transaction(MERGING, until)], {"written_by": "merge"})
+    known, marks = table.transaction_version(MERGING) or 0, [Transaction(MERGING, until)]
+    if known > time.time() * 1000:
+        return None
+    if known:
+        # Its process may live.  deltalake refuses the commit of a merge that began before a property was changed.
+        about = CommitProperties(app_transactions=marks, custom_metadata=MERGE)
+        with suppress(CommitFailedError):
+            table.alter.set_table_properties({MERGING: str(until)}, raise_if_not_exists=False, commit_properties=about)
+            (lake.place / name).sync_log(table.version())
+    else:
+        lake.committed(name, table, [], marks, MERGE)
+    table = lake.opened(name)
+    return table if table.transaction_version(MERGING) == until else None
+
+
+def _released(lake: Lake, name: str, until: int) -> None:
+    """Lets others merge, if the mark is still that of this process.  It would end by itself, so no error is raised."""
+    with suppress(LakeError, DeltaError, OSError):
+        for _ in range(ATTEMPTS_AT_A_COMMIT):
+            table = lake.opened(name)
+            is_ours = table.transaction_version(MERGING) == until
+            if not is_ours or lake.committed(name, table, [], [Transaction(MERGING, 0)], MERGE):
+                return
 
 
 def vacuum(lake: Lake, *, kept_hours: int = KEPT_HOURS) -> int:
     """Deletes old files that no commit of this time names.  Returns how many."""
-    deleted = 0
-    for name in SCHEMAS:
-        if (table := lake.table(name)) is not None:
-            clear = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=True)
-            # A vacuum that deletes nothing makes two commits too.
-            deleted += len(clear(dry_run=False)) if clear(dry_run=True) else 0
-    return deleted
+    return sum(_cleared(lake, name, kept_hours, full=True) for name in SCHEMAS if lake.has(name))
+
+
+def _cleared(lake: Lake, name: str, kept_hours: int, *, full: bool) -> int:
+    def cleared(table: DeltaTable) -> int:
+        clear = partial(table.vacuum, kept_hours, enforce_retention_duration=False, full=full)
+        # A vacuum that deletes nothing makes two commits too.
+        return len(clear(dry_run=False)) if clear(dry_run=True) else 0
+
+    return unless_overtaken(lake, name, cleared, (CommitFailedError,))
 
 
 def erase(lake: Lake, condition: str) -> int:
@@ -126,18 +151,23 @@ def erase_rows(lake: Lake, name: str, gone: pa.Table) -> int:
     before, rows = unless_overtaken(lake, name, deleted)
     lake.sync(name, before)
     # Also where a killed run has left only the files.  Not in full: those without a commit may belong to a run.
-    lake.opened(name).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    _cleared(lake, name, 0, full=False)
     return rows
 
 
-def unless_overtaken(lake: Lake, name: str, work: Callable[[DeltaTable], Result]) -> Result:
+def unless_overtaken(
+    lake: Lake,
+    name: str,
+    work: Callable[[DeltaTable], Result],
+    expected: tuple[type[Exception], ...] = (DeltaError, pa.ArrowException),
+) -> Result:
     """Works with a table, and once more if another process has committed meanwhile, or even deleted what was read."""
     for _ in range(ATTEMPTS_AT_A_COMMIT):
         table = lake.opened(name)
         before = table.version()
         try:
             return work(table)
-        except (DeltaError, pa.ArrowException):
+        except expected:
             if not is_overtaken(lake, name, before):
                 raise
     message = f"Other processes have written {lake.root} all the time. Not all was erased: run it again."

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, TableFeatures
+from deltalake.exceptions import CommitFailedError
 
 from django_pgqueue.spark.lake import (
     DataFile,
@@ -41,6 +44,7 @@ from tests.spark.pipeline.conftest import ended
 from tests.spark.pipeline.test_export import DAY, ids
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -244,13 +248,20 @@ def test_merges_and_erasures_go_on_when_another_erasure_has_deleted_their_files(
     spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = connect()
-    for _ in range(5):
+    for _ in range(6):
         add(session, lake)
     left = ids(spark, lake)
+    merging = Lake.open(spark, lake)
+
+    def erase_one() -> None:
+        assert erase(Lake.open(spark, lake), f"id = {left.pop(0)}") == 1
+
+    meanwhile(monkeypatch, merging, erase_one)
+    assert compact(merging, most=1) == 0
 
     def erase_first(table: DeltaTable, *days: Any) -> list[DataFile]:
         monkeypatch.undo()
-        assert erase(Lake.open(spark, lake), f"id = {left.pop(0)}") == 1
+        erase_one()
         return files_of(table, *days)
 
     monkeypatch.setattr(upkeep, "files_of", erase_first)
@@ -389,6 +400,28 @@ def test_an_error_does_not_show_the_key_in_an_address(spark: SparkSession, store
     assert "hunter2" not in str(caught.value)
 
 
+def meanwhile(monkeypatch: pytest.MonkeyPatch, lake: Lake, work: Callable[[], None], *, behind: str = "opened") -> None:
+    """Does some work when a merge of this lake has its mark, behind a call."""
+    call = getattr(lake, behind)
+
+    def called(name: str, *given: Any) -> Any:
+        answer = call(name, *given)
+        if Lake.opened(lake, name).transaction_version(upkeep.MERGING):
+            monkeypatch.setattr(lake, behind, call)
+            work()
+        return answer
+
+    monkeypatch.setattr(lake, behind, called)
+
+
+@contextmanager
+def when_its_time_is_over() -> Iterator[None]:
+    now = time.time()
+    with pytest.MonkeyPatch.context() as later:
+        later.setattr(time, "time", lambda: now + upkeep.LEASE_SECONDS + 1)
+        yield
+
+
 def test_of_merges_at_a_time_one_merges_and_no_row_is_there_twice(
     spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -396,16 +429,111 @@ def test_of_merges_at_a_time_one_merges_and_no_row_is_there_twice(
     for _ in range(3):
         add(session, lake)
     first, second, third = (Lake.open(spark, lake) for _ in range(3))
-    opened = first.opened
 
-    def meanwhile(name: str, number: int | None = None) -> DeltaTable:
-        if (table := opened(name, number)).transaction_version(upkeep.MERGING):
-            monkeypatch.setattr(first, "opened", opened)
-            assert compact(second, most=2) == 0
-        return table
+    def begin() -> None:
+        assert compact(second, most=2) == 0
 
-    monkeypatch.setattr(first, "opened", meanwhile)
+    meanwhile(monkeypatch, first, begin)
     assert compact(first, most=2) == 3
     assert ids(spark, lake) == [attempt.id for attempt in session.history()]
     add(session, lake)
     assert compact(third, most=1) == 2, "the first one has ended"
+
+
+def test_a_merge_whose_time_is_over_commits_nothing_after_another_one(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect()
+    for _ in range(3):
+        add(session, lake)
+    slow, quick = (Lake.open(spark, lake) for _ in range(2))
+
+    def merge() -> None:
+        with when_its_time_is_over():
+            assert compact(quick, most=2) == 3
+
+    meanwhile(monkeypatch, slow, merge)
+    assert compact(slow, most=2) == 0
+    history = [attempt.id for attempt in session.history()]
+    assert sorted(pl.read_delta(str(lake / "attempts"))["id"]) == ids(spark, lake) == history
+    attempts = DeltaTable(str(lake / "attempts")).to_pyarrow_dataset()
+    found = duckdb.connect().register("attempts", attempts).execute("select id from attempts order by id").fetchall()
+    assert [number for (number,) in found] == history
+    add(session, lake)
+    assert compact(slow, most=1) == 2
+    assert ids(spark, lake) == [attempt.id for attempt in session.history()]
+
+
+@pytest.mark.parametrize("behind", ["committed", "opened"])
+def test_a_merge_takes_back_its_own_mark_only_and_in_more_than_one_attempt(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch, *, behind: str
+) -> None:
+    session = connect()
+    for _ in range(3):
+        add(session, lake)
+    slow, quick, third = (Lake.open(spark, lake) for _ in range(3))
+    until = int((time.time() + 3 * upkeep.LEASE_SECONDS) * 1000)
+
+    def take_over() -> None:
+        with when_its_time_is_over():
+            assert upkeep._taken(quick, "attempts", until)
+
+    meanwhile(monkeypatch, slow, take_over, behind=behind)
+    assert compact(slow, most=2) == 0
+    assert compact(third, most=2) == 0, "the other one merges"
+    answers = iter([False])
+    monkeypatch.setattr(quick, "committed", lambda *given: next(answers, None) is None and third.committed(*given))
+    upkeep._released(quick, "attempts", until)
+    assert compact(third, most=2) == 3
+
+
+def test_an_error_of_a_merge_is_not_hidden_by_one_of_its_mark(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = connect()
+    for _ in range(2):
+        add(session, lake)
+    slow, quick = (Lake.open(spark, lake) for _ in range(2))
+
+    def gone(*_: object) -> DeltaTable:
+        raise LakeError("the store is away")
+
+    def end() -> None:
+        with when_its_time_is_over():
+            assert compact(quick, most=1) == 2
+        monkeypatch.setattr(slow, "opened", gone)
+
+    meanwhile(monkeypatch, slow, end)
+    monkeypatch.setattr(upkeep, "is_overtaken", lambda *_: False)
+    with pytest.raises(CommitFailedError, match="Metadata changed"):
+        compact(slow, most=1)
+
+
+def test_exports_erasures_and_vacuums_go_on_where_a_merge_takes_over(
+    spark: SparkSession, lake: Path, options: dict[str, str], add: Add, connect: Connect
+) -> None:
+    session = connect()
+    add(session, lake, 2)
+    other, calls, marks, opened = Lake.open(spark, lake), count(), count(1), Lake.opened
+    assert upkeep._taken(other, "attempts", next(marks))
+
+    def taking_over(self: Lake, name: str, number: int | None = None) -> DeltaTable:
+        table = opened(self, name, number)
+        if self is not other and name == "attempts" and next(calls) % 3 == 0:
+            assert upkeep._taken(other, name, next(marks))
+        return table
+
+    ended(session)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Lake, "opened", taking_over)
+        assert export(spark, lake, options=options).rows == 1
+        [first, *rest] = [attempt.id for attempt in session.history()]
+        assert erase(Lake.open(spark, lake), f"id = {first}") == 1
+        names = {file.path.split("/")[-1] for file in other.version().files()}
+        assert {path.name for path in lake.glob("attempts/date=*/*.parquet")} == names, "none has the erased row"
+        killed = lake / "attempts" / "of-a-killed-run.parquet"
+        killed.write_bytes(b"")
+        upkeep.vacuum(Lake.open(spark, lake), kept_hours=0)
+        assert not killed.exists()
+    assert ids(spark, lake) == rest
+    assert Lake.open(spark, lake).version().settings[upkeep.MERGING] == str(next(marks) - 1)
