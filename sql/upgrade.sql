@@ -1680,7 +1680,7 @@ set enable_bitmapscan = off
 set jit = off
 as $$
 -- Gives up attempts that have begun, because the caller stops: they are lost (pgqueue_message_lose), and the messages
--- are ready again, unless this was the last loss.  They are not to blame for it.  Returns their ids.
+-- are ready again, unless this was the last loss, or they were asked to stop.  They are not to blame.  Returns their ids.
 -- Locks rows of pgqueue_message in the order of ids; writes pgqueue_message and pgqueue_attempt.
 declare
     v_message pgqueue_message;

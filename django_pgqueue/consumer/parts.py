@@ -70,6 +70,10 @@ class Parts:
             if postponed is not None and was_due and not self.are_together:
                 del self._postponed[part]
 
+    def leave_none_out(self) -> None:
+        """Lets each part be tried again at once: the process leaves."""
+        self._postponed.clear()
+
     @contextmanager
     def together(self, *, wanted: bool) -> Iterator[None]:
         """Runs the parts inside in one transaction, where that is ``wanted`` and has not failed lately."""

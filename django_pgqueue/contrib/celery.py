@@ -306,7 +306,7 @@ def _without_its_result(function: Callable[..., Any]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> None:
         returned = function(*args, **kwargs)
-        if isinstance(returned, Coroutine) or has_a_yield:  # which has not run
+        if isinstance(returned, Coroutine) or (has_a_yield and isinstance(returned, content.NOT_RUN)):
             content.normalize(returned, "the task's return value")
 
     _hands_over(run)

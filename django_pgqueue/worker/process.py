@@ -376,6 +376,7 @@ class WorkerProcess:
             )  # fmt: skip
 
     def _leave(self) -> int:
+        self.claimer.give_back.take_back()
         self.slots.stop()
         try:
             self._end()
@@ -400,6 +401,9 @@ class WorkerProcess:
             if self.session.is_closed and (len(self.recorder) or self.claimer.give_back.has_left_something):
                 self.session.open()
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
+            self._collect()
+            self.recorder.write()
+            self.parts.leave_none_out()
             self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
         finally:
             unrecorded = {end.message.id for end in self.recorder.unrecorded}

@@ -143,7 +143,12 @@ def test_what_self_and_its_request_do_not_have_is_named(now: Clock) -> None:
 
 @pytest.mark.parametrize(
     "task",
-    [from_celery.returns_what_nobody_wants, from_celery.returns_its_own_request, from_celery.returns_a_generator],
+    [
+        from_celery.returns_what_nobody_wants,
+        from_celery.returns_its_own_request,
+        from_celery.returns_a_generator,
+        from_celery.yields_to_a_decorator,
+    ],
 )
 def test_what_a_task_returns_is_not_stored_with_ignore_result(task: Any, now: Clock) -> None:
     result = task.delay("once")

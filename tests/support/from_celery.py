@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,23 @@ def returns_what_nobody_wants(word: str) -> Any:
 def returns_a_generator(word: str) -> Any:
     seen.append(word)
     return (letter for letter in word)
+
+
+def exhausted(function: Any) -> Any:
+    """A decorator that runs a function with a yield, and returns what cannot be stored."""
+
+    @functools.wraps(function)
+    def run(word: str) -> set[str]:
+        return set(function(word))
+
+    return run
+
+
+@shared_task(ignore_result=True)
+@exhausted
+def yields_to_a_decorator(word: str) -> Iterator[str]:
+    seen.append(word)
+    yield word
 
 
 @shared_task(ignore_result=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from django_pgqueue.models import Attempt, Message, Worker
+from django_pgqueue.worker.claim import give_back
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.processes import MANAGE, ROOT
@@ -78,6 +79,31 @@ def test_a_job_that_does_not_end_within_grace_is_taken_over_at_once(start: Start
     assert str(lost.error_message).endswith(" stopped while it ran (loss 1 of 20)")
 
 
+def test_a_trigger_that_refuses_one_end_keeps_no_other_job(start: Start, diary: Diary, session: Session) -> None:
+    results = [hold.enqueue("x"), hold.enqueue("y")]
+    leaving = start("--threads", "2", "--lock-seconds", "600", "--grace-seconds", "600")
+    started(diary, "x")
+    started(diary, "y")
+    session.rows(f"""
+        create function refuse_lost() returns trigger language plpgsql as $$ begin
+            if new.message_id = {results[0].id} then raise exception 'not this one'; end if;
+            return new;
+        end $$;
+        create trigger refuse_lost before insert on pgqueue_attempt for each row execute function refuse_lost()
+    """)
+    try:
+        leaving.send(signal.SIGTERM)
+        leaving.says("stopping")
+        leaving.send(signal.SIGTERM)
+        assert leaving.ends() == 1
+        assert f"not given up id={results[0].id}: not this one" in leaving.output
+        assert statuses(results[1]) == ["lost"]
+        now = "select pgqueue_now() >= unlock_at from pgqueue_message where id = %s"
+        assert session.value(now, int(results[0].id)), "its lock has ended"
+    finally:
+        session.rows("drop trigger refuse_lost on pgqueue_attempt; drop function refuse_lost()")
+
+
 def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:
     held, behind = claimed_ahead(diary)
     worker = start("--threads", "1", "-v", "2", "--grace-seconds", "600", ready=False)
@@ -110,27 +136,32 @@ def test_two_signals_in_a_row_still_release_unstarted_jobs(
     assert Message.objects.get(pk=held.id).attempt == 1
 
 
+@pytest.mark.parametrize("signals", [1, 2])
 def test_a_locked_row_keeps_no_other_message_from_being_given_back(
-    transactional_db: None, diary: Diary, session: Session
+    transactional_db: None, diary: Diary, session: Session, monkeypatch: pytest.MonkeyPatch, signals: int
 ) -> None:
+    monkeypatch.setattr(give_back, "STALLED_SECONDS", 600.0)
     _, behind = claimed_ahead(diary)
     consumer = WorkerProcess(WorkerSettings(threads=1))
     thread = threading.Thread(target=consumer.run)
     thread.start()
     try:
         started(diary, "x")
-        wait_until(lambda: all(holder(result) for result in behind), "all are claimed ahead")
+        wait_until(lambda: sum(holder(result) is not None for result in behind) > 1, "more is claimed ahead")
         with session.connection.transaction():
-            session.rows("select from pgqueue_message where id = %s for update", int(behind[7].id))
-            consumer.stop()
-            consumer.stop()
-            thread.join(SECONDS)
+            held = "select id from pgqueue_message where id = any(%s) and worker is not null limit 1 for update"
+            locked = session.value(held, [int(result.id) for result in behind])
+            for _ in range(signals):
+                consumer.stop()
+            others = [result for result in behind if int(result.id) != locked]
+            wait_until(lambda: waiting_attempts(others) == {0}, "the others are given back")
+            assert Message.objects.get(pk=locked).attempt == 1
     finally:
         consumer.stop()
         diary.allow("x-1")
+        thread.join(SECONDS)
     wait_until(lambda: not session.strangers(), "the slot is gone")
-    assert waiting_attempts([*behind[:7], *behind[8:]]) == {0}
-    assert statuses(behind[0]) == []
+    assert not Attempt.objects.filter(message_id__in=[result.id for result in others]).exists()
 
 
 def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Diary) -> None:

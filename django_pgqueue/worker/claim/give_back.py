@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from django_pgqueue import functions
 
 if TYPE_CHECKING:
@@ -108,11 +110,28 @@ class GiveBack:
             self.take_back()
         while self.unstarted:  # by worker: after a failover this one has another name than those it held before
             worker = self.unstarted[0].worker
-            given_back = [message for message in self.unstarted if message.worker == worker]
-            functions.message_release(self.session.statements, given_back, worker=worker)
-            for message in given_back:
-                self.forget(message)
-            self.unstarted = [message for message in self.unstarted if message.worker != worker]
+            ours = [message for message in self.unstarted if message.worker == worker]
+            try:
+                functions.message_release(self.session.statements, ours, worker=worker)
+            except psycopg.errors.LockNotAvailable:
+                if not self.parts.are_together:
+                    self._give_back_free(ours, worker)
+                raise
+            self._given_back(ours)
+
+    def _give_back_free(self, messages: list[Received], worker: str) -> None:
+        """Gives back those whose rows no other session has locked: they do not wait for the others."""
+        with self.session.transaction():
+            locked = functions.message_locked(self.session.statements, [message.id for message in messages])
+            free = [message for message in messages if message.id not in locked]
+            functions.message_release(self.session.statements, free, worker=worker)
+        self._given_back(free)
+
+    def _given_back(self, messages: list[Received]) -> None:
+        for message in messages:
+            self.forget(message)
+        ids = {message.id for message in messages}
+        self.unstarted = [message for message in self.unstarted if message.id not in ids]
 
     def _park(self, room: int = 0, *, alone: bool = False) -> None:
         """Tries again in the next turn what could not be parked."""

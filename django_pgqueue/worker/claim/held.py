@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from django_pgqueue import functions
-from django_pgqueue.consumer.errors import BUSY_ERRORS
+from django_pgqueue.consumer.errors import BUSY_ERRORS, first_line, is_of_the_connection
 from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.parts import NOT_DUE
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("django_pgqueue.worker")
 
 ATTEND_EVERY_SECONDS = 0.5
+LEAVE_SECONDS = 2.0
+"""How long a process that stops gives up what has not ended."""
 LATE = 2 / 3
 """The part of a lock's time after which the process's thread renews it."""
 AGAIN_SECONDS = 0.5
@@ -123,26 +125,37 @@ class Held:
         return asked
 
     def abandon(self, *, not_begun: set[int], unrecorded: set[int]) -> None:
-        """Gives up what is left, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
+        """Gives up what has begun, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
         that could not be given back, or whose end could not be recorded.
         """
-        messages = [held.message for held in self]
+        messages = [held.message for held in self if held.message.id not in not_begun]
         for message in messages:
-            if message.id in not_begun:
-                continue
             why = "it did not end within the grace period"
             if message.id in unrecorded:
                 why = "its end could not be recorded"
             logger.error("abandoned id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, why)
         if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
             return
+        leave_by = time.monotonic() + LEAVE_SECONDS
         for message in messages:
-            give_up = functions.message_release if message.id in not_begun else functions.message_abandon
+            if time.monotonic() < leave_by:  # the locks of the others run out
+                self._give_up(message)
+
+    def _give_up(self, message: Received) -> None:
+        """Ends the attempt, or its lock alone where its job's transaction holds the row, or a trigger refuses."""
+        for end in (functions.message_abandon, _unlock):
             try:
-                give_up(self.session.statements, [message], worker=message.worker)
-            except psycopg.Error:  # its job's transaction holds the row, or a trigger refuses: end its lock alone
-                with suppress(*BUSY_ERRORS):  # the lock runs out by itself
-                    functions.message_heartbeat(self.session.statements, [message], worker=message.worker, lock_ms=0)
+                end(self.session.statements, [message], worker=message.worker)
+            except psycopg.Error as error:
+                if is_of_the_connection(self.session.connection, error):
+                    raise
+                if not isinstance(error, BUSY_ERRORS):
+                    logger.warning("not given up id=%s: %s", message.id, first_line(error))
+            else:
+                return
+
+
+_unlock = partial(functions.message_heartbeat, lock_ms=0)
 
 
 class Heartbeats:
