@@ -72,7 +72,8 @@ class Parts:
 
     def leave_none_out(self) -> None:
         """Lets each part be tried again at once: the process leaves."""
-        self._postponed.clear()
+        for postponed in self._postponed.values():
+            postponed.until = 0.0
 
     @contextmanager
     def together(self, *, wanted: bool) -> Iterator[None]:

@@ -84,3 +84,18 @@ def test_a_part_fails_again_after_three_errors_that_are_not_of_a_busy_moment(par
     assert parts.fails_again("claim")
     parts.do("claim", lambda: None)
     assert not parts.fails_again("claim")
+
+
+def test_a_process_that_leaves_tries_each_part_again_and_knows_what_has_failed(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        parts.do("claim", fail)
+    parts._postponed["claim"].until = float("inf")
+    tried: list[str] = []
+    parts.do("claim", lambda: tried.append("postponed"))
+    parts.leave_none_out()
+    assert parts.fails_again("claim")
+    parts.do("claim", lambda: tried.append("at once"))
+    assert tried == ["at once"]
+    assert len(lines(caplog)) == 1

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -79,29 +79,49 @@ def test_a_job_that_does_not_end_within_grace_is_taken_over_at_once(start: Start
     assert str(lost.error_message).endswith(" stopped while it ran (loss 1 of 20)")
 
 
-def test_a_trigger_that_refuses_one_end_keeps_no_other_job(start: Start, diary: Diary, session: Session) -> None:
-    results = [hold.enqueue("x"), hold.enqueue("y")]
-    leaving = start("--threads", "2", "--lock-seconds", "600", "--grace-seconds", "600")
-    started(diary, "x")
-    started(diary, "y")
-    session.rows(f"""
-        create function refuse_lost() returns trigger language plpgsql as $$ begin
-            if new.message_id = {results[0].id} then raise exception 'not this one'; end if;
-            return new;
-        end $$;
-        create trigger refuse_lost before insert on pgqueue_attempt for each row execute function refuse_lost()
-    """)
+def test_a_trigger_that_refuses_one_end_keeps_no_other_job(
+    transactional_db: None, diary: Diary, session: Session, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """One of those that run, and one of those that have not begun."""
+    monkeypatch.setattr(give_back, "STALLED_SECONDS", 600.0)
+    for _ in range(30):
+        nothing.enqueue()
+    running = [hold.enqueue("x"), hold.enqueue("y")]
+    behind = [write.enqueue(f"{n}") for n in range(30)]
+    consumer = WorkerProcess(WorkerSettings(threads=2))
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
     try:
-        leaving.send(signal.SIGTERM)
-        leaving.says("stopping")
-        leaving.send(signal.SIGTERM)
-        assert leaving.ends() == 1
-        assert f"not given up id={results[0].id}: not this one" in leaving.output
-        assert statuses(results[1]) == ["lost"]
-        now = "select pgqueue_now() >= unlock_at from pgqueue_message where id = %s"
-        assert session.value(now, int(results[0].id)), "its lock has ended"
+        started(diary, "x")
+        started(diary, "y")
+        wait_until(lambda: sum(holder(result) is not None for result in behind) > 1, "more is claimed ahead")
+        held = "select id from pgqueue_message where id = any(%s) and worker is not null limit 1"
+        refused = session.value(held, [int(result.id) for result in behind])
+        session.rows(f"""
+            create function refuse() returns trigger language plpgsql as $$ begin
+                raise exception 'not this one';
+            end $$;
+            create trigger refuse before insert on pgqueue_attempt for each row
+            when (new.message_id = {running[0].id}) execute function refuse();
+            create trigger refuse before update on pgqueue_message for each row
+            when (new.id = {refused} and new.worker is null) execute function refuse()
+        """)
+        consumer.stop()
+        consumer.stop()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
     finally:
-        session.rows("drop trigger refuse_lost on pgqueue_attempt; drop function refuse_lost()")
+        consumer.stop()
+        for word in ("x-1", "y-1"):
+            diary.allow(word)
+        session.rows("drop function if exists refuse() cascade")
+    assert f"not given up id={running[0].id}: not this one" in caplog.text
+    assert f"not given back count=1 ids=[{refused}]" in caplog.text
+    assert statuses(running[1]) == ["lost"]
+    ended = "select pgqueue_now() >= unlock_at from pgqueue_message where id = %s"
+    assert session.value(ended, int(running[0].id)), "its lock has ended"
+    assert waiting_attempts([result for result in behind if int(result.id) != refused]) == {0}
+    wait_until(lambda: not session.strangers(), "the slots are gone")
 
 
 def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:

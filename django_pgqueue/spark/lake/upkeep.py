@@ -84,11 +84,13 @@ def _taken(lake: Lake, name: str, until: int) -> DeltaTable | None:
     if known:
         # Its process may live.  deltalake refuses the commit of a merge that began before a property was changed.
         about = CommitProperties(app_transactions=marks, custom_metadata=MERGE)
-        with suppress(CommitFailedError):
+        try:
             table.alter.set_table_properties({MERGING: str(until)}, raise_if_not_exists=False, commit_properties=about)
-            (lake.place / name).sync_log(table.version())
-    else:
-        lake.committed(name, table, [], marks, MERGE)
+        except CommitFailedError:
+            return None
+        (lake.place / name).sync_log(table.version())
+    elif not lake.committed(name, table, [], marks, MERGE):
+        return None
     table = lake.opened(name)
     return table if table.transaction_version(MERGING) == until else None
 

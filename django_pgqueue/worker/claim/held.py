@@ -125,25 +125,35 @@ class Held:
         return asked
 
     def abandon(self, *, not_begun: set[int], unrecorded: set[int]) -> None:
-        """Gives up what has begun, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
-        that could not be given back, or whose end could not be recorded.
+        """Gives up what is left, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
+        that could not be given back together, or whose end could not be recorded.
         """
-        messages = [held.message for held in self if held.message.id not in not_begun]
-        for message in messages:
-            why = "it did not end within the grace period"
-            if message.id in unrecorded:
-                why = "its end could not be recorded"
+        begun = [held.message for held in self if held.message.id not in not_begun]
+        for message in begun:
+            why = (
+                "its end could not be recorded"
+                if message.id in unrecorded
+                else "it did not end within the grace period"
+            )
             logger.error("abandoned id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, why)
         if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
             return
         leave_by = time.monotonic() + LEAVE_SECONDS
-        for message in messages:
-            if time.monotonic() < leave_by:  # the locks of the others run out
-                self._give_up(message)
+        for message in begun:
+            if time.monotonic() < leave_by:
+                self._give_up(message, functions.message_abandon, _unlock)
+        left = [held.message for held in self if held.message.id in not_begun]
+        for message in left:
+            if time.monotonic() < leave_by and self._give_up(message, functions.message_release):
+                self.forget(message)
+        if ids := [message.id for message in left if message.id in self._held]:
+            logger.warning("not given back count=%s ids=%s: their locks run out", len(ids), ids[:10])
 
-    def _give_up(self, message: Received) -> None:
-        """Ends the attempt, or its lock alone where its job's transaction holds the row, or a trigger refuses."""
-        for end in (functions.message_abandon, _unlock):
+    def _give_up(self, message: Received, *ends: Callable[..., object]) -> bool:
+        """Returns whether one of the ``ends`` was possible: the transaction of a job may hold its row, or a trigger
+        refuse.
+        """
+        for end in ends:
             try:
                 end(self.session.statements, [message], worker=message.worker)
             except psycopg.Error as error:
@@ -152,7 +162,8 @@ class Held:
                 if not isinstance(error, BUSY_ERRORS):
                     logger.warning("not given up id=%s: %s", message.id, first_line(error))
             else:
-                return
+                return True
+        return False
 
 
 _unlock = partial(functions.message_heartbeat, lock_ms=0)
