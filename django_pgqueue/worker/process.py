@@ -13,7 +13,7 @@ import psycopg
 from django_pgqueue import functions, traces
 from django_pgqueue.compat import task_backends
 from django_pgqueue.consumer.connection import answer_seconds
-from django_pgqueue.consumer.errors import first_line
+from django_pgqueue.consumer.errors import first_line, is_of_no_use
 from django_pgqueue.consumer.hold import Hold
 from django_pgqueue.consumer.loop import Loop
 from django_pgqueue.consumer.parts import Parts
@@ -54,6 +54,8 @@ waits with it."""
 STATEMENT_MS = 60_000
 LEAVE_SECONDS = 4.0
 """How long a process that has to leave waits for an answer: the supervisor kills it five seconds after its grace."""
+LEAVE_AGAIN_SECONDS, PAUSE_SECONDS = 0.5, 0.1
+"""For how long it tries again where its session breaks meanwhile, because a pooler was started again, say."""
 
 
 class WorkerProcess:
@@ -378,10 +380,14 @@ class WorkerProcess:
     def _leave(self) -> int:
         self.claimer.give_back.take_back()
         self.slots.stop()
-        try:
-            self._end()
-        except psycopg.Error as error:
-            logger.warning("database error worker=%s while leaving: %s", self.id, first_line(error))
+        again_until = time.monotonic() + LEAVE_AGAIN_SECONDS
+        while (error := self._error_of_the_end()) is not None:
+            if time.monotonic() > again_until or not (self.held and self.session.is_closed):
+                logger.warning("database error worker=%s while leaving: %s", self.id, first_line(error))
+                break
+            self.wakeup.pause(PAUSE_SECONDS)
+        unrecorded = {end.message.id for end in self.recorder.unrecorded}
+        self.held.tell_abandoned(not_begun=self.claimer.give_back.not_begun(), unrecorded=unrecorded)
         self.beside.stop()
         self.slots.join()
         self.wakeup.close()
@@ -394,11 +400,20 @@ class WorkerProcess:
             return 1
         return RECYCLED_EXIT_CODE if self.phase.is_retiring else 0
 
+    def _error_of_the_end(self) -> psycopg.Error | None:
+        try:
+            self._end()
+        except psycopg.Error as error:
+            if is_of_no_use(self.session.connection, error):
+                self.session.connection.close()
+            return error
+        return None
+
     def _end(self) -> None:
         """Ends the business with the database."""
         try:
             self._collect()
-            if self.session.is_closed and (len(self.recorder) or self.claimer.give_back.has_left_something):
+            if self.session.is_closed and self.held:
                 self.session.open()
             self.recorder.write_the_last(pause=self.wakeup.pause, is_hurried=lambda: self.phase.stops_now)
             self._collect()
@@ -406,8 +421,7 @@ class WorkerProcess:
             self.parts.leave_none_out()
             self.claimer.give_back.do_if_due(stopping=self.phase.is_stopping)
         finally:
-            unrecorded = {end.message.id for end in self.recorder.unrecorded}
-            self.held.abandon(not_begun=self.claimer.give_back.not_begun(), unrecorded=unrecorded)
+            self.held.abandon(not_begun=self.claimer.give_back.not_begun())
         self.parts.do("dependencies", self.upkeep.settle)
         self.claimer.availability.leave()
         self.parts.do("presence", lambda: self.registration.leave(self.session.statements))

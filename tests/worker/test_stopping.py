@@ -124,6 +124,58 @@ def test_a_trigger_that_refuses_one_end_keeps_no_other_job(
     wait_until(lambda: not session.strangers(), "the slots are gone")
 
 
+def test_many_running_jobs_are_given_up_together(
+    transactional_db: None, diary: Diary, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a statement for each, a slow connection has time for a part of them: the others keep their locks."""
+    monkeypatch.setattr("django_pgqueue.worker.claim.held.LEAVE_SECONDS", 0.0)
+    words = ["x", "y", "z"]
+    running = [hold.enqueue(word) for word in words]
+    consumer = WorkerProcess(WorkerSettings(threads=3))
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        for word in words:
+            started(diary, word)
+    finally:
+        consumer.stop()
+        consumer.stop()
+        thread.join(SECONDS)
+        for word in words:
+            diary.allow(f"{word}-1")
+    wait_until(lambda: not session.strangers(), "the slots are gone")
+    assert [statuses(result) for result in running] == [["lost"]] * 3
+
+
+def test_a_session_that_breaks_while_the_worker_leaves_is_opened_again(
+    transactional_db: None, diary: Diary, session: Session, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    """A deploy stops the workers, and starts the pooler again: nothing is wrong with the database."""
+    running = hold.enqueue("x")
+    consumer = WorkerProcess(WorkerSettings(threads=1))
+    stop = consumer.slots.stop
+
+    def stop_slots() -> None:
+        for pid in session.strangers():
+            session.rows("select pg_terminate_backend(%s, 10000)", pid)
+        stop()
+
+    monkeypatch.setattr(consumer.slots, "stop", stop_slots)
+    thread = threading.Thread(target=consumer.run)
+    thread.start()
+    try:
+        started(diary, "x")
+    finally:
+        consumer.stop()
+        consumer.stop()
+        thread.join(SECONDS)
+        diary.allow("x-1")
+    wait_until(lambda: not session.strangers(), "the slots are gone")
+    assert statuses(running) == ["lost"]
+    assert "while leaving" not in caplog.text
+    assert not Worker.objects.exists()
+
+
 def test_a_second_signal_stops_now(start: Start, diary: Diary) -> None:
     held, behind = claimed_ahead(diary)
     worker = start("--threads", "1", "-v", "2", "--grace-seconds", "600", ready=False)

@@ -124,46 +124,56 @@ class Held:
             asked |= functions.message_cancellations(self.session.statements, ids, worker=worker)
         return asked
 
-    def abandon(self, *, not_begun: set[int], unrecorded: set[int]) -> None:
-        """Gives up what is left, so that others take it over at once.  ``not_begun``, ``unrecorded``: ids of messages
-        that could not be given back together, or whose end could not be recorded.
+    def abandon(self, *, not_begun: set[int]) -> None:
+        """Gives up what is left, so that others take it over at once.  ``not_begun``: ids of messages that could not be
+        given back together.
         """
-        begun = [held.message for held in self if held.message.id not in not_begun]
-        for message in begun:
+        if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
+            return
+        leave_by = time.monotonic() + LEAVE_SECONDS
+        messages = [held.message for held in self]
+        kept = self._give_up([m for m in messages if m.id not in not_begun], functions.message_abandon, leave_by)
+        kept = self._give_up(kept, _unlock, leave_by)
+        unstarted = [message for message in messages if message.id in not_begun]
+        left = self._give_up(unstarted, functions.message_release, leave_by)
+        for how, ids in (("up", {m.id for m in kept}), ("back", {m.id for m in left})):
+            if ids:
+                logger.warning("not given %s count=%s ids=%s: their locks run out", how, len(ids), sorted(ids)[:10])
+        for message in unstarted:
+            if message not in left:
+                self.forget(message)
+
+    def _give_up(self, messages: list[Received], end: Callable[..., object], leave_by: float) -> list[Received]:
+        """Returns those for which ``end`` was not possible: the transaction of a job may hold its row, or a trigger
+        refuse.  The others do not wait for it, and a connection that is slow has time for few statements.
+        """
+        not_possible = []
+        for worker, group in groupby(messages, key=lambda message: message.worker):
+            parts = [list(group)]
+            while parts:
+                part = parts.pop()
+                try:
+                    end(self.session.statements, part, worker=worker)
+                except psycopg.Error as error:
+                    if is_of_the_connection(self.session.connection, error):
+                        raise
+                    if len(part) > 1 and time.monotonic() < leave_by:
+                        parts += [part[len(part) // 2 :], part[: len(part) // 2]]
+                        continue
+                    if len(part) == 1 and not isinstance(error, BUSY_ERRORS):
+                        logger.warning("not given up id=%s: %s", part[0].id, first_line(error))
+                    not_possible += part
+        return not_possible
+
+    def tell_abandoned(self, *, not_begun: set[int], unrecorded: set[int]) -> None:
+        """Logs what is left and has begun.  ``unrecorded``: ids of messages whose end could not be recorded."""
+        for message in [held.message for held in self if held.message.id not in not_begun]:
             why = (
                 "its end could not be recorded"
                 if message.id in unrecorded
                 else "it did not end within the grace period"
             )
             logger.error("abandoned id=%s task=%s attempt=%s: %s", message.id, message.task, message.attempt, why)
-        if self.session.is_closed:  # the locks run out; an error here would take the place of the one that closed it
-            return
-        leave_by = time.monotonic() + LEAVE_SECONDS
-        for message in begun:
-            if time.monotonic() < leave_by:
-                self._give_up(message, functions.message_abandon, _unlock)
-        left = [held.message for held in self if held.message.id in not_begun]
-        for message in left:
-            if time.monotonic() < leave_by and self._give_up(message, functions.message_release):
-                self.forget(message)
-        if ids := [message.id for message in left if message.id in self._held]:
-            logger.warning("not given back count=%s ids=%s: their locks run out", len(ids), ids[:10])
-
-    def _give_up(self, message: Received, *ends: Callable[..., object]) -> bool:
-        """Returns whether one of the ``ends`` was possible: the transaction of a job may hold its row, or a trigger
-        refuse.
-        """
-        for end in ends:
-            try:
-                end(self.session.statements, [message], worker=message.worker)
-            except psycopg.Error as error:
-                if is_of_the_connection(self.session.connection, error):
-                    raise
-                if not isinstance(error, BUSY_ERRORS):
-                    logger.warning("not given up id=%s: %s", message.id, first_line(error))
-            else:
-                return True
-        return False
 
 
 _unlock = partial(functions.message_heartbeat, lock_ms=0)
