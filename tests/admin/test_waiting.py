@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_pgqueue import control, functions
 from django_pgqueue.models import Message
@@ -226,3 +227,11 @@ class TestRelated:
         callback = send(after=functions.After(tuple(jobs)))
         [line] = self.related(root, callback)
         assert line.endswith(" and 5 more")
+
+    def test_the_page_of_a_job_of_a_large_batch_reads_no_more_of_it_than_it_names(self, root: Visitor) -> None:
+        jobs = [send() for _ in range(60)]
+        send(after=functions.After(tuple(jobs)))
+        with CaptureQueriesContext(connection) as queries:
+            related = self.related(root, jobs[0])
+        assert related[1].endswith(" and 39 more")
+        assert not any(f"{jobs[50]}, {jobs[51]}" in one["sql"] for one in queries)

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +273,22 @@ def test_a_worker_that_could_not_fire_does_not_retry_at_once(queue: Queue, monke
 
 
 # Pausing and resuming
+
+
+def test_of_many_that_are_due_a_look_fires_some_and_the_next_look_follows_at_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claims and ends wait for a look."""
+    monkeypatch.setattr(worker_scheduler, "MAX_FIRED", 2)
+    monkeypatch.setattr(worker_scheduler, "LOOK_AGAIN_SECONDS", 1000.0)
+    for number in range(5):
+        by_hand(f"number {number}", next_at=NINE - number * MINUTE)
+    looks = []
+    while new := queue.look():
+        looks.append(names(new))
+        assert len(looks) == 3 or queue.scheduler.next_look <= time.monotonic()
+    assert looks == [["number 4", "number 3"], ["number 2", "number 1"], ["number 0"]]
+    assert queue.scheduler.next_look > time.monotonic()
 
 
 def test_a_paused_schedule_waits_and_a_pause_is_not_an_outage(queue: Queue) -> None:

@@ -67,7 +67,7 @@ class Related(NamedTuple):
         dependents = [row[0] for row in queries.rows(DEPENDENTS, _asked(message.pk))]
         after = list(message.after_ids or ())
         siblings = _siblings(message.pk, dependents)
-        ids = [*after[:NAMED], *dependents, *siblings]
+        ids = [*after[:NAMED], *dependents, *siblings[:NAMED]]
         return cls(
             after,
             dependents,

@@ -30,6 +30,8 @@ LOOK_EVERY_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 0.1
 """The wait after a look that found something: there may be more, and a worker that could not fire it must not ask a
 thousand times a second."""
+MAX_FIRED = 50
+"""Schedules that one look fires: claims and ends wait for it, in the same thread."""
 BUSY_SECONDS = 5.0
 DECLARE_EVERY_SECONDS = 60.0
 """How soon a schedule that was changed or deleted by hand is again as the code declares it."""
@@ -61,7 +63,7 @@ class Scheduler:
             self.next_declare = time.monotonic() + DECLARE_EVERY_SECONDS
             self._declare(connection, self._declarations())
         fired = self._look(connection)
-        if self.waiting:  # what was due has been fired
+        if self.waiting:  # after what was due
             self._declare_waiting(connection)
         return fired
 
@@ -140,10 +142,13 @@ class Scheduler:
         ours = [row for row in known if not row.declared or row.name in (self.declared or ())]
         now = time.monotonic()
         overdue = [row for row in ours if row.next_at <= now_ms and self._busy.get(row.name, 0.0) <= now]
-        fired = [message_id for row in overdue for message_id in self._fire(connection, row, now_ms)]
+        some = overdue[:MAX_FIRED]
+        fired = [message_id for row in some for message_id in self._fire(connection, row, now_ms)]
         next_at = min((row.next_at for row in ours if row.next_at > now_ms), default=None)
         wait = LOOK_AGAIN_SECONDS if overdue else LOOK_EVERY_SECONDS
-        if next_at is not None:
+        if len(some) < len(overdue):
+            wait = 0.0
+        elif next_at is not None:
             wait = min(wait, (next_at - now_ms) / 1000)
         self.next_look = time.monotonic() + wait
         return bool(fired)
