@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.contrib.admin.utils import quote
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.db import connections
+from django.http import HttpResponseRedirect
 from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, default_database
+from django_pgqueue.conf import APP_LABEL
 from django_pgqueue.monitoring.overview.limits import bounded
 
 if TYPE_CHECKING:
@@ -21,11 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from django.http import HttpRequest
-    from django.utils.safestring import SafeString
 
 PARAMETER = "database"
 """Names another database than that of the default backend in a URL.  The session does not store it: an id means another
 row in each database, and a user may have a window open for each."""
+
+LINK = re.compile(rf'(<a href="[^"?]*/{APP_LABEL}/[^"?]*)"')
+"""A link to a page of the queue that names no database."""
 
 _chosen: ContextVar[str | None] = ContextVar("pgqueue_admin_database", default=None)
 _site: ContextVar[str | None] = ContextVar("pgqueue_admin_site", default=None)
@@ -103,6 +110,18 @@ def may_see(user: Any, model: str) -> bool:
 def same(request: HttpRequest) -> str:
     """Query string with which a link to another page keeps the database."""
     return f"?{urlencode({PARAMETER: asked(request)})}" if asked(request) != default_database() else ""
+
+
+def without_parameters(request: HttpRequest) -> HttpResponseRedirect:
+    """Leads to the list without what it refused.  Django does so, too, but to the default database."""
+    return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1{same(request).replace('?', '&')}")
+
+
+def leading_here(words: Any) -> Any:
+    """Returns words whose links, which Django has made, lead to rows of this database."""
+    if alias() == default_database() or not isinstance(words, SafeString):
+        return words
+    return mark_safe(LINK.sub(rf'\1?{urlencode({PARAMETER: alias()})}"', words))  # noqa: S308 -- it was safe
 
 
 def choices(path: str) -> list[dict[str, Any]]:

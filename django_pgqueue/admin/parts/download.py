@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import lookup_field
 from django.core.exceptions import PermissionDenied
-from django.http import HttpResponse, HttpResponseRedirect
+from django.http import HttpResponse
 from django.utils.html import strip_tags
 
-from django_pgqueue.admin.parts import chosen_columns
+from django_pgqueue.admin.parts import chosen_columns, database
 from django_pgqueue.admin.parts.display import NOTHING
 from django_pgqueue.values.times import aware
 
@@ -66,7 +66,7 @@ def response(admin: Any, request: HttpRequest, kind: str) -> HttpResponse:
     try:
         found: CappedChangeList = admin.get_changelist_instance(request)
     except IncorrectLookupParameters:
-        return HttpResponseRedirect(f"{request.path}?e=1")
+        return database.without_parameters(request)
     columns = [column for column in found.list_display if column != "action_checkbox"]
     names = [name_of(column) for column in columns]
     rows = [[value(admin, row, column) for column in columns] for row in every_row(found)]

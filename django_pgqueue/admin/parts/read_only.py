@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
+from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.exceptions import ValidationError
 from django.core.paginator import Paginator
 from django.db import DataError, InternalError, OperationalError, ProgrammingError
@@ -82,7 +83,9 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             if kind is not None:
                 return download.response(self, request, kind)
             own = {"databases": database.choices(request.path), "seen": audit_log.newest() if self.enqueues else None}
-            return super(ReadOnlyAdmin, self).changelist_view(request, {**own, **(extra_context or {})})
+            found = super(ReadOnlyAdmin, self).changelist_view(request, {**own, **(extra_context or {})})
+            is_refused = isinstance(found, HttpResponseRedirect) and found.url == f"{request.path}?{ERROR_FLAG}=1"
+            return database.without_parameters(request) if is_refused else found
 
         if self.default_columns and chosen_columns.asked(request):
             return chosen_columns.response(self, request)
@@ -171,6 +174,18 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Returns the context for links to the same database (None: the default backend's), and for the time zone."""
         where = {"elsewhere": alias() if alias() != default_database() else None, "list_url": self.list_url()}
         return {**where, "has_times": self.has_times}
+
+    def get_preserved_filters(self, request: HttpRequest) -> str:
+        """The links that Django itself makes, such as *Add*, *History* and *Delete*, lead to the same database."""
+        found = (database.same(request).removeprefix("?"), super().get_preserved_filters(request))
+        return "&".join(filter(None, found))
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        shown, *others = super().get_deleted_objects(objs, request)
+        return [database.leading_here(one) for one in shown], *others
+
+    def message_user(self, request: HttpRequest, message: Any, *args: Any, **kwargs: Any) -> None:
+        super().message_user(request, database.leading_here(message), *args, **kwargs)
 
     def response_delete(self, request: HttpRequest, obj_display: str, obj_id: int) -> HttpResponse:
         answer: HttpResponse = super().response_delete(request, obj_display, obj_id)

@@ -10,12 +10,13 @@ from django.contrib.admin.models import DELETION, LogEntry
 from django.contrib.auth.models import User
 from django.db import connections
 
-from django_pgqueue import functions
+from django_pgqueue import control, functions
 from django_pgqueue.models import Attempt, Binding, Exchange, Message, Schedule
+from tests.support.admin_page import Page
 from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, WORKERS, visitor_of
 
 if TYPE_CHECKING:
-    from tests.support.admin_page import Page, Visitor
+    from tests.support.admin_page import Visitor
 
 # "jobs" is that of the default backend.
 OTHER = "?database=default"
@@ -150,6 +151,62 @@ def test_breadcrumbs_and_the_sidebar_lead_to_the_same_database(root: Visitor, pa
         assert root.open(crumbs[-1]).response.status_code == 200
     usual = root.open(f"{url}{page.format(pk=here)}")
     assert not any("database=" in address for address in addresses(usual, SIDEBAR))
+
+
+def within(page: Page) -> dict[str, str]:
+    """The links of the page itself, beside the choice between the databases."""
+    found = page.root.one(id="content").all("a")
+    return {link.text: link.attributes.get("href", "") for link in found if link.parent and link.parent.tag != "nav"}
+
+
+@pytest.mark.parametrize("model", ["schedule", "channel", "exchange", "binding", "queuestate"])
+def test_add_leads_to_the_same_database(root: Visitor, model: str) -> None:
+    url = f"/admin/django_pgqueue/{model}/"
+    for query in ("", "&e=1"):
+        [add] = [href for href in within(root.open(f"{url}{OTHER}{query}")).values() if "/add/" in href]
+        assert add.startswith(f"{url}add/{OTHER}"), add
+        assert root.open(add).notes == ["This is in the database default."]
+
+
+def test_what_is_added_stands_in_the_database_of_the_list(root: Visitor) -> None:
+    url = "/admin/django_pgqueue/exchange/"
+    add = within(root.open(f"{url}{OTHER}"))["Add exchange"]
+    listed = Page(root.client.post(add, {"name": "orders"}, follow=True))
+    assert Exchange.objects.using("default").get().name == "orders"
+    assert not Exchange.objects.using("jobs").exists()
+    assert listed.column("name") == ["orders"], "the list that is shown next is that of the same database"
+
+
+def test_the_message_about_a_saved_row_leads_to_it(root: Visitor) -> None:
+    control.set_channel("tenant", max_concurrency=1, database="default")
+    url = "/admin/django_pgqueue/channel/tenant/change/"
+    saved = Page(root.client.post(f"{url}{OTHER}", {"max_concurrency": 2}, follow=True))
+    [told] = saved.root.one("ul", class_="messagelist").all("a")
+    assert told.attributes["href"] == f"{url}{OTHER}"
+
+
+@pytest.mark.parametrize("page", ["history", "delete"])
+def test_django_s_links_of_a_row_lead_to_the_same_row(root: Visitor, page: str) -> None:
+    for database in ("jobs", "default"):
+        Exchange.objects.using(database).create(name="orders")
+    url = "/admin/django_pgqueue/exchange/"
+    links = within(root.open(f"{url}orders/change/{OTHER}"))
+    assert links[page.capitalize()] == f"{url}orders/{page}/{OTHER}"
+    assert links["Close"] == f"{url}{OTHER}"
+    leads_back = within(root.open(links[page.capitalize()])).get("orders", f"{url}orders/change/{OTHER}")
+    assert leads_back == f"{url}orders/change/{OTHER}"
+
+
+@pytest.mark.parametrize("query", ["p=99", "nonsense=1", "nonsense=1&download=csv"])
+def test_a_list_that_refuses_its_parameters_is_shown_for_the_same_database(
+    root: Visitor, one_in_each: int, query: str
+) -> None:
+    assert root.open(f"{MESSAGES}{OTHER}&{query}").column("queue") == ["in-default no worker"]
+
+
+def test_show_all_leads_to_all_of_the_same_database(root: Visitor, one_in_each: int) -> None:
+    address = within(root.open(f"{MESSAGES}{OTHER}", database="default", q="nothing"))["show all"]
+    assert root.open(address).column("queue") == ["in-default no worker"]
 
 
 def test_the_sidebar_of_the_overview_keeps_the_database(root: Visitor) -> None:
