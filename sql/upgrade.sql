@@ -1573,7 +1573,7 @@ begin
                case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
                     else p_headers end,
                p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy,
-               coalesce(p_dequeue_at, g.now), 0,
+               greatest(p_dequeue_at, g.now), 0,
                case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
                false
         from given g
@@ -1592,7 +1592,8 @@ begin
     if p_keep_results and v_id is not null then
         with wanted as (
             insert into pgqueue_child (message_id, parent_id, created_at, cancels, by_after)
-            select distinct a.id, v_id, pgqueue_clock(), false, true from unnest(p_after_ids) as a (id) where a.id is not null
+            select a.id, v_id, pgqueue_clock(), false, true
+            from (select distinct i.id from unnest(p_after_ids) as i (id) where i.id is not null) as a
             returning message_id
         )
         select array_agg(w.message_id) into v_gone from wanted w
@@ -3074,7 +3075,10 @@ begin
         select o.since, o.since <= v_now and (o.queue is null or o.queue <> all (v_paused)
                                               and (v_served is null or o.queue = any (v_served))) as served
         from (
-            (select m.alone_at as since, m.queue from pgqueue_message m
+            (select case when m.alone_at <= v_now then least(v_now, greatest(m.alone_at, pgqueue_to_epoch(m.created_at)))
+                         else m.alone_at end as since,
+                    m.queue
+             from pgqueue_message m
              where m.alone_at is not null and m.task is not null and m.unlock_at is null
              order by m.lost, m.alone_at, m.id limit 1000)
             union all
@@ -3105,7 +3109,7 @@ begin
         p_ready := 1;
         v_since := v_now;
     end if;
-    p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - v_since) end;
+    p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - greatest(v_since, 0)) end;
 end
 $$\;
 create or replace function pgqueue_schedule_declare(
@@ -4781,8 +4785,9 @@ begin
     v_still := array(select x from unnest(v_running) as x where x < v_until order by x);
     v_over := array(select x from unnest(v_position.open_ids) as x where x <> all (v_running));
     with ended as materialized (
-        select date_bin('5 minutes', a.finished_at, '2000-01-01 00:00:00+00') as starts_at, a.queue, a.task, a.status,
-               a.final, a.attempt,
+        select date_bin('5 minutes', a.finished_at, '2000-01-01 00:00:00+00') as starts_at, a.queue,
+               nullif(a.task, '') as task,  -- the key of pgqueue_rollup knows no task without a name
+               a.status, a.final, a.attempt,
                case when a.started_at is not null then greatest(0, least(
                    extract(epoch from a.started_at - a.created_at)::double precision * 1000,
                    extract(epoch from a.started_at)::double precision * 1000 - a.dequeue_at)) end as wait_ms,
@@ -6326,7 +6331,7 @@ begin
             ));
             return false;
         end if;
-        v_place := width_bucket(p_message.awaited_id - 1, v_ids);
+        v_place := width_bucket(greatest(p_message.awaited_id, -9223372036854775807) - 1, v_ids);
     end if;
 
     if v_place > 0 then

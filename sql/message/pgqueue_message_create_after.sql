@@ -50,7 +50,7 @@ begin
                case when pgqueue_message_is_large(p_headers) then pgqueue_message_readable(p_headers, 'headers')
                     else p_headers end,
                p_max_attempts, p_max_lost, p_version, pgqueue_clock(now()), g.ids, p_policy,
-               coalesce(p_dequeue_at, g.now), 0,
+               greatest(p_dequeue_at, g.now), 0,
                case when coalesce(p_dequeue_at, g.now) <= g.now then g.ids[cardinality(g.ids)] end,
                false
         from given g
@@ -69,7 +69,8 @@ begin
     if p_keep_results and v_id is not null then
         with wanted as (
             insert into pgqueue_child (message_id, parent_id, created_at, cancels, by_after)
-            select distinct a.id, v_id, pgqueue_clock(), false, true from unnest(p_after_ids) as a (id) where a.id is not null
+            select a.id, v_id, pgqueue_clock(), false, true
+            from (select distinct i.id from unnest(p_after_ids) as i (id) where i.id is not null) as a
             returning message_id
         )
         select array_agg(w.message_id) into v_gone from wanted w

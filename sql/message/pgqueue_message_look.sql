@@ -62,7 +62,7 @@ begin
             ));
             return false;
         end if;
-        v_place := width_bucket(p_message.awaited_id - 1, v_ids);
+        v_place := width_bucket(greatest(p_message.awaited_id, -9223372036854775807) - 1, v_ids);
     end if;
 
     if v_place > 0 then

@@ -282,7 +282,10 @@ begin
         select o.since, o.since <= v_now and (o.queue is null or o.queue <> all (v_paused)
                                               and (v_served is null or o.queue = any (v_served))) as served
         from (
-            (select m.alone_at as since, m.queue from pgqueue_message m
+            (select case when m.alone_at <= v_now then least(v_now, greatest(m.alone_at, pgqueue_to_epoch(m.created_at)))
+                         else m.alone_at end as since,
+                    m.queue
+             from pgqueue_message m
              where m.alone_at is not null and m.task is not null and m.unlock_at is null
              order by m.lost, m.alone_at, m.id limit 1000)
             union all
@@ -313,6 +316,6 @@ begin
         p_ready := 1;
         v_since := v_now;
     end if;
-    p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - v_since) end;
+    p_oldest_wait_ms := case when v_since is not null then greatest(0, v_now - greatest(v_since, 0)) end;
 end
 $$;

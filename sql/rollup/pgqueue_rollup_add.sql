@@ -68,8 +68,9 @@ begin
     v_still := array(select x from unnest(v_running) as x where x < v_until order by x);
     v_over := array(select x from unnest(v_position.open_ids) as x where x <> all (v_running));
     with ended as materialized (
-        select date_bin('5 minutes', a.finished_at, '2000-01-01 00:00:00+00') as starts_at, a.queue, a.task, a.status,
-               a.final, a.attempt,
+        select date_bin('5 minutes', a.finished_at, '2000-01-01 00:00:00+00') as starts_at, a.queue,
+               nullif(a.task, '') as task,  -- the key of pgqueue_rollup knows no task without a name
+               a.status, a.final, a.attempt,
                case when a.started_at is not null then greatest(0, least(
                    extract(epoch from a.started_at - a.created_at)::double precision * 1000,
                    extract(epoch from a.started_at)::double precision * 1000 - a.dequeue_at)) end as wait_ms,

@@ -118,6 +118,15 @@ def test_results_that_are_wanted_are_kept_for_the_message_that_waits(session: Se
     assert outcomes(plain) == [("unknown", None)] * 2
 
 
+def test_an_id_that_is_given_twice_has_one_result(connect: Connect) -> None:
+    """The clock goes on between the two of them."""
+    session = connect()
+    first = session.create("first")
+    waiting = create_after(session, *[first] * 100, keep_results=True)
+    children = session.rows("select message_id from pgqueue_child where parent_id = %s", [waiting])
+    assert children == [(first,)]
+
+
 def test_no_day_of_the_history_is_locked_for_messages_that_have_not_ended(connect: Connect) -> None:
     """The locks would last until the caller's transaction ends, and the server has no room for many of them."""
     session = connect()

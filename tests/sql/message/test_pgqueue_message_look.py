@@ -47,6 +47,12 @@ def test_a_failure_among_many_is_found(session: Session) -> None:
     assert end.error_message == f"message {ids[0]} had to succeed first, but did not"
 
 
+def test_a_message_that_waits_for_the_least_of_all_ids_stops_nobody(session: Session) -> None:
+    waiting = [create_after(session, *ids) for ids in ([-(2**63)], [-(2**63), 1 - 2**63])]
+    assert session.value("pgqueue_message_settle") == 2
+    assert sorted(message.id for message in session.dequeue(5)) == waiting
+
+
 def test_a_look_does_not_wait_for_who_has_prolonged_and_ended_the_awaited_message(connect: Connect) -> None:
     session, busy = connect(), connect(autocommit=False)
     session.create()

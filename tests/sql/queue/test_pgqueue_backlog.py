@@ -221,11 +221,31 @@ class TestNothingHides:
 
 
 def test_a_quarantined_message_counts(session: Session) -> None:
+    session.set_clock(NOON - 60)
     session.rows(
         "update pgqueue_message set alone_at = %s, dequeue_at = 9223372036854775807, in_line = false where id = %s",
         [NOON - 40, session.create(task="t")],
     )
+    session.set_clock(NOON)
     assert both(session) == (1, 40, 0)
+
+
+@pytest.mark.parametrize("dequeue_at", [0, -(2**63)])
+def test_a_historical_time_is_no_long_wait_in_quarantine(session: Session, dequeue_at: int) -> None:
+    died = session.create(task="t", dequeue_at=dequeue_at)
+    taken = session.take(tasks=True)
+    session.value("pgqueue_worker_died", worker=taken.worker, ids=[died], attempts=[1], running=[True])
+    assert session.message(died).alone_at == dequeue_at
+    session.set_clock(NOON + 25)
+    assert both(session) == (1, 25, 0)
+
+
+@pytest.mark.parametrize("dequeue_at", [0, -(2**63)])
+def test_a_historical_time_is_no_long_wait_for_others(session: Session, dequeue_at: int) -> None:
+    other = session.create(task="t", dequeue_at=NOON + 3_600_000)
+    session.value("pgqueue_message_create_after", after_ids=[other], content="tea", task="t", dequeue_at=dequeue_at)
+    session.set_clock(NOON + 25)
+    assert both(session) == (1, 25, 0)
 
 
 def test_parked_messages_count_once_for_each_task(session: Session) -> None:

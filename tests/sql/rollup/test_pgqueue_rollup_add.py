@@ -213,3 +213,12 @@ def test_days_that_are_not_counted_are_not_locked(connect: Connect) -> None:
     finally:
         session.rows("drop table pgqueue_attempt_20200203")
         session.rows("delete from pgqueue_rollup_position")
+
+
+def test_a_task_without_a_name_counts_as_a_raw_message(at_noon: Session) -> None:
+    """Their figures have one key."""
+    for task in ("", None):
+        at_noon.create(task=task, dequeue_at=0)
+        at_noon.call("pgqueue_message_complete", **token(at_noon.take(tasks=task is not None)))
+    add_all(at_noon)
+    assert [(row.task, row.succeeded) for row in figures(at_noon)] == [(None, 2)]
