@@ -77,7 +77,7 @@ def _check_field(field: StructField) -> None:
     if isinstance(kind, COLUMNS[name]):
         return
     if isinstance(kind, TimestampNTZType):
-        step = f"it has no time zone. Give it one: cast(concat({name}, ' Europe/Berlin') as timestamp)"
+        step = f"it has no time zone. Give it one: cast(concat({name}, ' Europe/Berlin') as timestamp_ltz)"
     elif name in JSON and isinstance(kind, OF_JSON):
         step = f"write it as JSON: to_json({name})"
     elif name == "dequeue_at" and isinstance(kind, WHOLE_NUMBERS):

@@ -218,7 +218,7 @@ def test_an_invalid_row_fails_the_run_and_nothing_is_enqueued(spark: SparkSessio
     assert nothing_is_left(queue)
 
 
-WITH_ZONE = "cast(concat(dequeue_at, ' Europe/Berlin') as timestamp)"
+WITH_ZONE = "cast(concat(dequeue_at, ' Europe/Berlin') as timestamp_ltz)"
 INVALID_COLUMNS: list[tuple[str, dict[str, str], str]] = [
     (
         "task string, colour string",
@@ -250,12 +250,17 @@ def test_invalid_columns_are_an_error_before_any_task_runs(spark: SparkSession, 
     assert nothing_is_left(queue)
 
 
-def test_what_is_said_about_a_time_without_zone_is_right_whatever_the_zone_of_the_session(spark: SparkSession) -> None:
+@pytest.mark.parametrize("kind", ["TIMESTAMP_LTZ", "TIMESTAMP_NTZ"])
+def test_what_is_said_about_a_time_without_zone_is_right_whatever_the_session_has(
+    spark: SparkSession, kind: str
+) -> None:
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    spark.conf.set("spark.sql.timestampType", kind)
     try:
         noon = spark.sql("select timestamp_ntz'2026-07-01 12:00:00' as dequeue_at")
         assert noon.selectExpr(f"unix_seconds({WITH_ZONE})").first() == (1_782_900_000,)
     finally:
+        spark.conf.unset("spark.sql.timestampType")
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from django_pgqueue.spark.lake.lake import DataFile
 
+AS_WRITTEN = {"datetimeRebaseMode": "CORRECTED", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Every file with its own times, whatever the session says about files of others."""
+
 
 def read_lake(
     spark: SparkSession,
@@ -63,7 +66,8 @@ def read_files(lake: Lake, table: str, files: Iterable[DataFile], columns: Seque
         return lake.spark.createDataFrame([], schema)
     if place.is_folder:
         # Not as_uri(): Spark takes the path literally and does not decode percent signs.
-        return lake.spark.read.schema(schema).parquet(*(f"file://{place.url}/{path}" for path in paths))
+        read = lake.spark.read.schema(schema).options(**AS_WRITTEN)
+        return read.parquet(*(f"file://{place.url}/{path}" for path in paths))
     lake.spark.dataSource.register(StoredFiles)
     options = {"location": place.url, "secrets": json.dumps(dict(place.options)), "files": json.dumps(paths)}
     return lake.spark.read.format(StoredFiles.name()).schema(schema).options(**options).load()

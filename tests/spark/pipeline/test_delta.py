@@ -19,6 +19,7 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 from deltalake.exceptions import CommitFailedError
 
+from django_pgqueue.spark.errors import SparkQueueError, told
 from django_pgqueue.spark.lake import (
     DataFile,
     Lake,
@@ -355,6 +356,41 @@ def test_a_report_begins_where_a_table_ends_that_was_restored(
     assert reported_until(opened, dt.date.max) == until
     DeltaTable(str(lake / "report_queue")).restore(0)
     assert reported_until(opened, dt.date.max) is None, "and all days are reported again"
+
+
+@contextmanager
+def configured(spark: SparkSession, **settings: str) -> Iterator[None]:
+    """For as long as something runs; a setting is named without what they begin with."""
+    names = {f"spark.sql.{name.replace('__', '.')}": value for name, value in settings.items()}
+    try:
+        for name, value in names.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in names:
+            spark.conf.unset(name)
+
+
+def test_files_are_read_as_they_were_written_whatever_the_session_says_about_those_of_others(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session, old = connect(), dt.datetime(1582, 10, 4, 23, 59, 59, 999_999, dt.UTC)
+    ended(session)
+    session.rows("update pgqueue_attempt set created_at = %s", [old])
+    ended(session)
+    export(spark, lake, options=options)
+    with configured(spark, parquet__datetimeRebaseModeInRead="LEGACY"):
+        first = read_lake(spark, lake).selectExpr("min(unix_micros(created_at))").collect()[0][0]
+    assert first == (old - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+    [file] = (lake / "attempts").glob("date=*/*.parquet")
+    whole = file.read_bytes()
+    for settings, change in (
+        ({"files__ignoreCorruptFiles": "true"}, lambda: file.write_bytes(whole[:-10])),
+        ({"files__ignoreMissingFiles": "true"}, file.unlink),
+    ):
+        change()
+        with configured(spark, **settings), pytest.raises(SparkQueueError), told():
+            read_lake(spark, lake).collect()
 
 
 def test_a_torn_commit_is_told_in_a_line_and_without_it_its_rows_come_again(
