@@ -285,3 +285,9 @@ def test_a_decision_cannot_be_emitted(root: Visitor) -> None:
     assert "Emit its event" not in root.open(f"{MESSAGES}{pk}/change/").root.text
     emit(root, pk, "{}")
     assert not Event.objects.exists()
+
+
+def test_the_approvals_say_the_zone_of_their_times(root: Visitor) -> None:
+    assert "time zone" not in root.open(APPROVALS).root.text
+    ask()
+    assert root.open(APPROVALS).root.text.count("time zone UTC") == 1

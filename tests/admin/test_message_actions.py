@@ -15,7 +15,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.monitoring.overview import limits
 from django_pgqueue.values.times import to_epoch_ms
 from tests.support.address import conninfo
-from tests.support.fixtures.admin import MESSAGES, claim, complete, lose, send, sql
+from tests.support.fixtures.admin import ATTEMPTS, MESSAGES, claim, complete, lose, send, sql
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -308,6 +308,15 @@ class TestTooLong:
             page = root.open(answer.url)
             assert "was cancelled. Nothing was changed." in page.said[0]
             assert page.column("status") == ["scheduled"]
+
+    @pytest.mark.django_db(transaction=True)
+    @pytest.mark.parametrize("page", [MESSAGES, ATTEMPTS, "/admin/django_pgqueue/reporthour/"])
+    def test_a_list_that_cannot_be_asked_even_for_no_rows_is_no_error_page(self, root: Visitor, page: str) -> None:
+        with psycopg.connect(conninfo()) as other:
+            other.execute("lock table pgqueue_message, pgqueue_attempt, pgqueue_rollup, pgqueue_report_hour")
+            answer = root.client.get(page)
+        assert (answer.status_code, answer["Content-Type"]) == (503, "text/plain; charset=utf-8")
+        assert answer.content.decode().endswith("seconds and was cancelled.\n")
 
     def test_the_surrounding_transaction_keeps_its_settings(self, root: Visitor) -> None:
         before = sql("select current_setting('statement_timeout'), current_setting('enable_seqscan')")

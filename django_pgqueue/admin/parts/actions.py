@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import connections
 from django.utils.translation import gettext, gettext_lazy, ngettext
@@ -70,27 +69,27 @@ def chosen(model_admin: ModelAdmin[Any], request: HttpRequest, queryset: QuerySe
 
 
 def done_since_shown(request: HttpRequest, model: type[Model]) -> set[str]:
-    """Returns the keys of the rows that the user has acted on since the page was shown whose form this is.
+    """Returns the keys of the rows that somebody has acted on since the page was shown whose form this is.
 
-    A double click sends a form twice where no script holds it up.  The second request waits here for the first one.
+    A double click sends a form twice where no script holds it up, and two people may look at the same failed jobs.  The
+    second request waits here for the first one.
     """
     seen = request.POST.get("seen", "")
     if not is_id(seen):
         return set()
-    user: Any = request.user
     log = audit_log.log_database()
-    # Not as strong as a lock that waits for every transaction with a foreign key to the user.
-    no_key = connections[log].features.has_select_for_no_key_update
-    users = get_user_model()._base_manager.using(log)  # noqa: SLF001
-    users.select_for_update(no_key=no_key).filter(pk=user.pk).first()
     kind = ContentType.objects.get_for_model(model)
-    since = LogEntry.objects.using(log).filter(user_id=user.pk, content_type_id=kind.pk, pk__gt=int(seen))
+    # Not as strong as a lock that waits for every transaction that writes to the log.
+    no_key = connections[log].features.has_select_for_no_key_update
+    ContentType.objects.using(log).select_for_update(no_key=no_key).filter(pk=kind.pk).first()
+    since = LogEntry.objects.using(log).filter(content_type_id=kind.pk, pk__gt=int(seen))
     return {str(key) for key in since.values_list("object_id", flat=True)}
 
 
 def not_twice(rows: str) -> str:
     text = gettext(
-        "Not done once more: since the page was shown, you have acted on {rows}. Do it again if you mean it."
+        "Not done once more: since the page was shown, you or somebody else has acted on {rows}. Do it again if you "
+        "mean it."
     )
     return text.format(rows=rows)
 

@@ -238,8 +238,8 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             text = gettext("Somebody else changed the same rows at this moment. Nothing was changed: try again.")
         else:
             raise error
-        if instead is None:
-            raise error
+        if instead is None:  # the list without filters: there is no page that asks less
+            return HttpResponse(f"{why}\n", content_type="text/plain; charset=utf-8", status=503)
         self.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(instead)
 
