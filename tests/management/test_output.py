@@ -42,22 +42,22 @@ def run(*arguments: str, stdout: int = subprocess.PIPE, **variables: str) -> sub
     )  # fmt: skip
 
 
+CODES: list[tuple[tuple[str, ...], int]] = [
+    (("qdoctor", "--fail-level", "info"), 1),
+    (("qdoctor", "--json", "--fail-level", "never"), 0),
+    (("qdoctor", "--setup"), 1),
+    (("qworkers",), 0),
+    (("qedit", "--cancel"), 0),
+    (("qbind", "--dry-run"), 0),
+    (("qbind", "--check"), 1),
+    (("qworker", "--dry-run"), 0),
+    (("qenqueue", SHOP, "--args", "[1]"), 0),
+]
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("buffered", ["", "1"])
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (("qdoctor", "--fail-level", "info"), 1),
-        (("qdoctor", "--json", "--fail-level", "never"), 0),
-        (("qdoctor", "--setup"), 1),
-        (("qworkers",), 0),
-        (("qedit", "--cancel"), 0),
-        (("qbind", "--dry-run"), 0),
-        (("qbind", "--check"), 1),
-        (("qworker", "--dry-run"), 0),
-        (("qenqueue", SHOP, "--args", "[1]"), 0),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "code"), CODES)
 def test_a_reader_that_leaves_changes_neither_the_work_nor_the_exit_code(
     arguments: tuple[str, ...], code: int, buffered: str
 ) -> None:
@@ -70,6 +70,18 @@ def test_a_reader_that_leaves_changes_neither_the_work_nor_the_exit_code(
     assert found.returncode == code, found.stderr
     assert "Traceback" not in found.stderr
     assert "BrokenPipe" not in found.stderr
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("arguments", "code"), [*CODES, (("qstatus",), 0), (("qstatus", "--json"), 0)])
+def test_a_standard_output_that_is_closed_changes_neither_the_work_nor_the_exit_code(
+    arguments: tuple[str, ...], code: int
+) -> None:
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "django", *arguments]
+    environment = {**os.environ, "DATABASE_URL": url(), "DJANGO_SETTINGS_MODULE": "example_project.settings"}
+    found = subprocess.run(closed, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, check=False)
+    assert found.returncode == code, found.stderr
+    assert "Traceback" not in found.stderr
 
 
 @pytest.mark.django_db(transaction=True)

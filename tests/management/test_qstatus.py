@@ -248,8 +248,11 @@ def test_missing_tables_are_an_error_with_the_next_step(db: None) -> None:
     ("arguments", "problem"),
     [
         (["--database", "nowhere"], "names no queue in the database 'nowhere'"),
-        (["--interval", "0"], "--interval 0 is not a number of seconds from 0.1 on"),
+        (["--interval", "0"], "--interval 0 is not a number of seconds from 0.1 to 86,400"),
         (["--interval", "nan"], "--interval nan is not"),
+        (["--interval", "inf"], "--interval inf is not a number of seconds from 0.1 to 86,400"),
+        (["--queue", ""], "--queue '' names no queue"),
+        (["--queue", " ,"], "--queue ' ,' names no queue"),
     ],
 )
 def test_invalid_arguments_are_refused(db: None, arguments: list[str], problem: str) -> None:

@@ -19,6 +19,7 @@ from django_pgqueue.backend.lookup import default_database
 from django_pgqueue.distribution import install_command
 from django_pgqueue.management import databases
 from django_pgqueue.management.terminal import status
+from django_pgqueue.management.terminal.output import standard_output
 from django_pgqueue.monitoring import overview
 from django_pgqueue.monitoring.overview import recent
 from django_pgqueue.monitoring.overview.limits import STATEMENT_TIMEOUT
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 INTERVAL_SECONDS = 2.0
 MIN_SECONDS = 0.1
+MAX_SECONDS = 86_400
 
 
 class Command(BaseCommand):
@@ -42,6 +44,9 @@ class Command(BaseCommand):
         f"terminal (with rich: {install_command('cli')}), plain text elsewhere. The cost of its queries is "
         "bounded, however many rows the tables have."
     )
+
+    def __init__(self, stdout: Any = None, *args: Any, **kwargs: Any) -> None:
+        super().__init__(stdout or standard_output(), *args, **kwargs)
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--once", action="store_true", help="Print the status once, and exit.")
@@ -68,12 +73,15 @@ class Command(BaseCommand):
         databases.asked(options["database"])
         database = options["database"] or default_database()
         queues = sorted({name.strip() for text in options["queue"] or () for name in text.split(",") if name.strip()})
+        if options["queue"] and not queues:  # as of a shell variable that is not set
+            message = f"--queue {options['queue'][0]!r} names no queue."
+            raise CommandError(message)
         if unreadable := [queue for queue in queues if not names.is_text(queue, max_bytes=limits.MAX_NAME_BYTES)]:
             message = f"--queue {unreadable[0]!r} names no queue."
             raise CommandError(message)
         interval = options["interval"]
-        if interval is not None and not interval >= MIN_SECONDS:
-            message = f"--interval {interval:g} is not a number of seconds from {MIN_SECONDS:g} on."
+        if interval is not None and not MIN_SECONDS <= interval <= MAX_SECONDS:
+            message = f"--interval {interval:g} is not a number of seconds from {MIN_SECONDS:g} to {MAX_SECONDS:,}."
             raise CommandError(message)
         on_terminal = self.stdout.isatty() and os.environ.get("TERM") != "dumb"
         if (

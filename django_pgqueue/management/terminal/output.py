@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.core.management.base import BaseCommand
@@ -32,10 +33,13 @@ class Output:
         return getattr(self._out, name)
 
 
+def standard_output() -> TextIO:
+    """Returns the standard output.  A program that was started with it closed has none, and loses what it prints."""
+    return sys.stdout or Path(os.devnull).open("w", encoding="utf-8")
+
+
 class PrintingCommand(BaseCommand):
     """A command whose output people pipe into others."""
 
     def __init__(self, stdout: Any = None, *args: Any, **kwargs: Any) -> None:
-        # A program that was started with its standard output closed has none.
-        out: Any = stdout or (sys.stdout and Output(sys.stdout))
-        super().__init__(out, *args, **kwargs)
+        super().__init__(stdout or Output(standard_output()), *args, **kwargs)
