@@ -42,4 +42,5 @@ class PrintingCommand(BaseCommand):
     """A command whose output people pipe into others."""
 
     def __init__(self, stdout: Any = None, *args: Any, **kwargs: Any) -> None:
-        super().__init__(stdout or Output(standard_output()), *args, **kwargs)
+        out: Any = stdout or Output(standard_output())
+        super().__init__(out, *args, **kwargs)
