@@ -458,7 +458,7 @@ def check_tables(databases: Sequence[str] | None = None, **kwargs: Any) -> list[
     return [
         checks.Warning(
             f"The database {database!r} has no tables of the queue yet.",
-            hint=f"Run manage.py migrate --database {database}.",
+            hint=f"Run manage.py migrate --database {database}.{_hidden(database)}",
             id="pgqueue.W003",
         )
         for database in sorted(_databases() & set(databases or ()))
@@ -600,6 +600,14 @@ def _has_tables(database: str, name: str = "pgqueue_message") -> bool:
     with connections[database].cursor() as cursor:
         cursor.execute("select to_regclass(%s) is not null", (name,))
         return bool(cursor.fetchone()[0])
+
+
+def _hidden(database: str) -> str:
+    """Says where there is a queue that looks as if it were missing."""
+    return "".join(
+        f" Or grant the user {user} usage on the schema {schema}, where a queue is."
+        for schema, user in functions.hidden_queues(connections[database])
+    )
 
 
 def _may_read(database: str, *names: str) -> bool:

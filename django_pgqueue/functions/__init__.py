@@ -83,6 +83,7 @@ from django_pgqueue.functions.failure_alerts import FailureAlert, failure_alerts
 from django_pgqueue.functions.installed import (
     Installed,
     explained,
+    hidden_queues,
     installed_queue,
     needed,
     outdated,

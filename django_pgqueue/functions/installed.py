@@ -34,6 +34,13 @@ where c.relname = 'pgqueue_message' and c.oid = {which}
 FOUND = SOURCE.format(which="to_regclass('pgqueue_message')")
 HERE = SOURCE.format(which="to_regclass(quote_ident(current_schema()) || '.pgqueue_message')")
 
+# The search_path skips schemas that the login may not use.
+HIDDEN = """
+select n.nspname::text, current_user::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relname = 'pgqueue_message' and c.relkind = 'r' and to_regclass('pgqueue_message') is null
+  and not has_schema_privilege(n.oid, 'usage')
+"""
+
 PARTS = """
 select t.name::text from unnest(%s::text[]) as t (name)
 where exists (
@@ -96,6 +103,15 @@ def installed_queue(connection: Connection) -> Installed | None:
     return _installed(connection, FOUND)
 
 
+def hidden_queues(connection: Connection) -> list[tuple[str, str]]:
+    """Returns (schema, user) of queues in schemas that this login may not use, where the search_path finds none: it
+    looks to this login as if there were no queue.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(HIDDEN, ())
+        return [(schema, user) for schema, user in cursor.fetchall()]
+
+
 def installed_here(connection: Connection) -> Installed | None:
     """Returns the queue in the first schema of the search_path, where the migrations would make one."""
     return _installed(connection, HERE)
@@ -156,7 +172,8 @@ def explained(database: str) -> Iterator[None]:
         message = (
             f"The queue in the database {database!r} lacks what this code needs ({cause.diag.message_primary}), and "
             f"nothing was done. {remedy(database)}. If the queue is in a schema that the search_path of this "
-            "connection does not name, as after a switch to a tenant, add it there."
+            "connection does not name, as after a switch to a tenant, add it there. If this login may not use the "
+            "schema, grant usage on it: manage.py qdoctor names it."
         )
         raise OutdatedQueue(message) from error
 

@@ -50,12 +50,14 @@ def with_its_queue(alias: str) -> Iterator[None]:
     except ProgrammingError as error:
         if not isinstance(error.__cause__, InsufficientPrivilege):
             raise
-        said = error.__cause__.diag.message_primary
-        message = (
-            f"The login of the database {alias!r} may not do this ({said}). sql/roles.sql says which role may, and "
-            "manage.py qdoctor what this login lacks."
-        )
-        raise CommandError(message) from error
+        raise CommandError(refused(alias, error.__cause__)) from error
+
+
+def refused(alias: str, error: InsufficientPrivilege) -> str:
+    return (
+        f"The login of the database {alias!r} may not do this ({error.diag.message_primary}). sql/roles.sql says which "
+        "role may, and manage.py qdoctor what this login lacks."
+    )
 
 
 def reach(alias: str, *, returncode: int = 1) -> None:

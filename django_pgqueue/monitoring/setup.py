@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.db import DatabaseError, ProgrammingError, connections
+from django.db import DatabaseError, OperationalError, ProgrammingError, connections
 
 from django_pgqueue import functions
 from django_pgqueue.backend.lookup import databases, pgqueue_backends
@@ -34,7 +34,10 @@ class SetupStep:
 def walk() -> Iterator[SetupStep]:
     """Yields the steps in their order, up to the first that is not done: those after it depend on it."""
     for title, look in STEPS:
-        step = look(title)
+        try:
+            step = look(title)
+        except OperationalError as error:  # a time limit
+            step = SetupStep(title, str(error), "Try again; manage.py qdoctor shows locks and other causes.")
         yield step
         if not step.is_done:
             return
@@ -86,6 +89,9 @@ def tables(title: str) -> SetupStep:
     for database in sorted(databases()):
         there = functions.installed_queue(connections[database])
         if there is None or there.is_outdated:
+            for schema, user in functions.hidden_queues(connections[database]):
+                what = f"the user {user} may not use the schema {schema} of {database!r}, where a queue is"
+                return SetupStep(title, what, "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor")
             what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
             return SetupStep(title, what, f"Run manage.py migrate --database {database}")
         found.append(f"the queue of {there.version} in {database!r}")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from django.core.management import call_command
-from django.db import connections
+from django.db import connections, transaction
 from django.test import override_settings
 
 from django_pgqueue.monitoring import setup
 from django_pgqueue.tasks import registry
+from tests.support.address import conninfo
 from tests.support.fixtures.admin import sign_in
 
 if TYPE_CHECKING:
@@ -99,3 +101,30 @@ def test_a_module_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPat
 def test_a_project_without_tasks_is_told_where_to_write_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "declared", list)
     assert said()[3] == "missing Tasks are declared: no module 'tasks' of an installed app declares one"
+
+
+def test_a_login_that_may_not_use_the_schema_is_not_sent_to_migrate() -> None:
+    with connections["default"].cursor() as cursor:
+        cursor.execute("create role pgqueue_test_guest")
+        cursor.execute("revoke usage on schema public from public")
+        cursor.execute("set local role pgqueue_test_guest")
+    step, remedy, code = said()[-3:]
+    assert step.startswith("missing The tables are there: the user pgqueue_test_guest may not use the schema public of")
+    assert remedy.strip() == "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor"
+    assert code == "exit 1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_time_limit_is_the_end_of_the_walk_and_no_crash() -> None:
+    with (
+        psycopg.connect(conninfo()) as other,
+        transaction.atomic(),
+        connections["default"].cursor() as cursor,
+    ):
+        other.execute("lock table pgqueue_worker")
+        cursor.execute("set local lock_timeout = 1")
+        title, remedy, code = said()[-3:]
+        assert title.startswith("missing A worker runs: canceling statement due to lock timeout")
+        assert remedy.strip() == "Try again; manage.py qdoctor shows locks and other causes."
+        assert code == "exit 1"
+        transaction.set_rollback(True)

@@ -239,10 +239,13 @@ def open_standard_files() -> None:
 def look_for_the_queue(settings: WorkerSettings) -> None:
     # A problem of the tasks or the database at the start is reported once, here, and not by every process again.
     database = pgqueue_backends()[settings.backend].settings.database
-    with connect(database, pooled=not settings.listen) as connection:
-        with functions.explained(database), connection.transaction():  # some poolers forbid them
-            functions.now(connection)
-        functions.require_queue(connection, database)
+    try:
+        with connect(database, pooled=not settings.listen) as connection:
+            with functions.explained(database), connection.transaction():  # some poolers forbid them
+                functions.now(connection)
+            functions.require_queue(connection, database)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise CommandError(databases.refused(database, error)) from error
 
 
 def exposed(settings: WorkerSettings) -> Exposed | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import Error, NotSupportedError, connections, transaction
 
+from django_pgqueue import functions
 from django_pgqueue.monitoring.doctor.finding import Finding, Kind, Severity
 from django_pgqueue.monitoring.doctor.subject import named
 from django_pgqueue.values.products import other_product
@@ -151,13 +152,6 @@ order by 1
 ROLES = {"enqueue": "pgqueue_producer", "look at the queue": "pgqueue_reader", "run jobs": "pgqueue_consumer"}
 """The roles of sql/roles.sql."""
 
-# The search_path skips schemas that the role may not use.
-HIDDEN = """
-select n.nspname::text, current_user::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
-where c.relname = 'pgqueue_message' and c.relkind = 'r' and to_regclass('pgqueue_message') is null
-  and not has_schema_privilege(n.oid, 'usage')
-"""
-
 
 def product(patient: Subject) -> Iterator[Finding]:
     """Asks one statement after the other, and no transaction, which a pooler may forbid."""
@@ -287,7 +281,7 @@ def open_functions(patient: Subject) -> Iterator[Finding]:
 
 def hidden(patient: Subject) -> Iterator[Finding]:
     """Finds a queue in a schema that this role may not use, for which it looks as if there were none."""
-    for schema, user in patient.rows(HIDDEN):
+    for schema, user in functions.hidden_queues(connections[patient.using]):
         yield LIMITED_RIGHTS.found(
             f"The tables of the queue are in the schema {schema}, which the user {user} may not use.",
             f"grant usage on schema {named(schema)} to {named(user)};",

@@ -24,7 +24,8 @@ from psycopg import pq
 from psycopg.errors import QueryCanceled
 
 from django_pgqueue import functions
-from django_pgqueue.checks import check_pins, check_version
+from django_pgqueue.checks import check_pins, check_tables, check_version
+from django_pgqueue.exceptions import OutdatedQueue
 from django_pgqueue.functions import Wait, sql_files
 from django_pgqueue.models import Ended, Message
 from django_pgqueue.monitoring.doctor import (
@@ -1579,6 +1580,15 @@ def test_a_schema_that_the_role_may_not_use_is_not_mistaken_for_a_missing_queue(
     assert "missing-table" not in names
     assert names["limited-rights"].severity is Severity.ERROR
     assert names["limited-rights"].command == 'grant usage on schema "public" to "pgqueue_test_guest";'
+    [warning] = check_tables(databases=["default"])
+    assert str(warning.hint).endswith(
+        "Or grant the user pgqueue_test_guest usage on the schema public, where a queue is."
+    )
+    with (
+        pytest.raises(OutdatedQueue, match="If this login may not use the schema, grant usage on it"),
+        functions.explained("default"),
+    ):
+        functions.now(connection)
 
 
 def connects(port: int) -> bool:

@@ -586,6 +586,15 @@ def test_a_burst_that_may_not_claim_ends_with_an_exit_code(guarded: Guarded, pro
 
 
 @pytest.mark.slow
+def test_a_worker_whose_login_has_no_role_is_told_so(guarded: Guarded) -> None:
+    said = run(guarded, "nobody", "qworker", code=1)
+    assert said == (
+        "CommandError: The login of the database 'default' may not do this (permission denied for function "
+        "pgqueue_clock). sql/roles.sql says which role may, and manage.py qdoctor what this login lacks.\n"
+    )
+
+
+@pytest.mark.slow
 def test_a_project_runs_with_a_login_for_each_role(guarded: Guarded) -> None:
     """Everything that a web process enqueues, a real worker that runs it, and a reader who sees it."""
     with guarded.session("admin") as admin:
