@@ -2733,6 +2733,8 @@ as $$
 -- Returns the ids of the new messages.  Writes pgqueue_message and pgqueue_child; wakes one sleeping worker for each queue.
 declare
     v_attempt pgqueue_attempt;
+    v_from_step boolean;
+    v_max_attempts integer;
     v_id bigint;
 begin
     for v_attempt in
@@ -2740,14 +2742,17 @@ begin
         where a.id = any (p_attempt_ids) and a.final
         order by a.message_id
     loop
+        v_from_step := v_attempt.headers ->> 'enqueued_from_step' is not null;
+        -- Without the attempts that deferring, suspending, or losing a task, or pgqueue_step_enqueue, had added.
+        v_max_attempts := v_attempt.max_attempts - v_from_step::integer - (
+            select count(*)::integer from pgqueue_attempt d
+            where d.message_id = v_attempt.message_id
+              and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null));
         v_id := pgqueue_message_create(
             v_attempt.content, v_attempt.queue, v_attempt.task, v_attempt.priority, null, v_attempt.channel,
-            coalesce(v_attempt.headers, '{}') || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
-            -- Without the attempts that deferring, suspending, or losing a task, had added.
-            v_attempt.max_attempts - (
-                select count(*)::integer from pgqueue_attempt d
-                where d.message_id = v_attempt.message_id
-                  and (d.status in ('deferred', 'suspended') or d.status = 'lost' and v_attempt.task is not null)),
+            coalesce(case when v_from_step then v_attempt.headers - 'enqueued_from_step' else v_attempt.headers end, '{}')
+                || jsonb_build_object('enqueued_again_from', v_attempt.message_id),
+            case when v_max_attempts < 0 then 0 else v_max_attempts end,
             p_version => case when v_attempt.task is not null then p_version end);
         insert into pgqueue_child (
             message_id, parent_id, created_at, cancels, status, error_class, error_message, result, by_after)

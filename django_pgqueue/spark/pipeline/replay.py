@@ -161,17 +161,25 @@ def refuse_wanted_results(ids: Sequence[int]) -> None:
 
 
 def without_added(chosen: DataFrame, attempts: DataFrame) -> DataFrame:
-    """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does."""
+    """Takes off ``max_attempts`` what deferring, suspending, and losing a task had added, as *Enqueue again* does.
+
+    So had a run from one of its steps, whose first attempt is the second.
+    """
     uncounted = "status in ('deferred', 'suspended') or status = 'lost' and task is not null"
     of_chosen = attempts.where(uncounted).join(chosen.select("message_id"), "message_id", "left_semi")
     added = of_chosen.groupBy("message_id").agg(F.count(F.lit(1)).alias("added"))
-    left = F.col("max_attempts") - F.coalesce("added", F.lit(0))
+    left = F.col("max_attempts") - F.coalesce("added", F.lit(0)) - F.when(is_from_step(), 1).otherwise(0)
     # Less than one: a server that went back has used the id twice.
     return (
         chosen.join(added, "message_id", "left")
         .withColumn("max_attempts", F.when(left < 1, 1).otherwise(left))
         .drop("added")
     )
+
+
+def is_from_step() -> Column:
+    """Whether the message ran from one of its steps.  What is enqueued again of it runs from the beginning."""
+    return F.get_json_object("headers", "$.enqueued_from_step").isNotNull()
 
 
 def fingerprint(ids: list[int], again: str) -> str:
@@ -197,7 +205,9 @@ def messages(chosen: DataFrame) -> DataFrame:
     # Joins the texts of two JSON objects: the lake's headers are an object as PostgreSQL writes it, or null.
     kept = F.regexp_replace(F.col("headers"), r"\}$", "")
     empty = F.col("headers").isNull() | (F.col("headers") == "{}")
-    joined = F.concat(kept, F.lit(", "), F.substring(origin, 2, 100))
+    # Of two keys that are alike, jsonb keeps the last one.
+    from_start = F.when(is_from_step(), ', "enqueued_from_step": null').otherwise("")
+    joined = F.concat(kept, from_start, F.lit(", "), F.substring(origin, 2, 100))
     return chosen.select(
         "content",
         "task",

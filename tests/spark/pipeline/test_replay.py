@@ -97,6 +97,24 @@ def test_a_message_has_as_many_attempts_as_at_first_and_may_be_large(
     assert new.content == large
 
 
+def test_a_message_that_ran_from_a_step_runs_from_the_beginning(
+    spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
+) -> None:
+    session = connect()
+    session.create({"args": [], "kwargs": {}}, task="shop.tasks.pack", max_attempts=2)
+    held = session.take(tasks=True)
+    session.value("pgqueue_step_record", **token(held), name="one", result=1)
+    session.value("pgqueue_message_complete", **token(held))
+    first = session.value("pgqueue_step_enqueue", message_id=held.id, step="one")
+    session.value("pgqueue_message_fail", **token(session.take(tasks=True)), error={"class": "E", "message": "no"})
+    settled(session)
+    export(spark, lake, options=options)
+    replay(spark, lake, FAILED, options=options)
+    [new] = session.messages()
+    assert new.max_attempts == 2
+    assert new.headers == {"enqueued_again_from": first, "enqueued_from_step": None}
+
+
 def test_messages_that_want_the_results_of_others_are_not_replayed_without_them(
     spark: SparkSession, lake: Path, options: dict[str, str], connect: Connect
 ) -> None:

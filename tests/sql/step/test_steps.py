@@ -159,6 +159,22 @@ def test_a_message_runs_again_from_a_step_with_what_was_done_before_it(session: 
     assert [tuple(row) for row in rows] == [("one", "one", 1)]
 
 
+@pytest.mark.parametrize("max_attempts", [1, None])
+def test_a_message_that_ran_from_a_step_has_as_many_attempts_again(session: Session, max_attempts: int | None) -> None:
+    session.create(task="t", max_attempts=max_attempts, headers={"trace": 1})
+    for _ in range(2):
+        held = session.take(tasks=True)
+        session.value("pgqueue_step_record", **token(held), name="one", result=1)
+        session.value("pgqueue_message_fail", **token(held))
+        new = session.value("pgqueue_step_enqueue", message_id=held.id, step="one")
+        assert session.message(new).max_attempts == (max_attempts and max_attempts + 1)
+    session.value("pgqueue_message_fail", **token(session.take(tasks=True)))
+    [anew] = session.ids("pgqueue_attempt_enqueue", attempt_ids=[session.history(new)[-1].id])
+    message = session.message(anew)
+    assert (message.attempt, message.max_attempts) == (0, max_attempts)
+    assert message.headers == {"trace": 1, "enqueued_again_from": new}
+
+
 @pytest.mark.parametrize(("ends", "expected"), [(False, "has not ended"), (True, "has no step four")])
 def test_a_message_that_cannot_run_again_is_told(session: Session, ends: bool, expected: str) -> None:
     session.create(task="t")
