@@ -159,3 +159,11 @@ def test_an_open_page_tells_nothing_to_those_who_may_not_see_it(root: Visitor, c
     user = get_user_model().objects.create_user("staff", is_staff=True)
     client.force_login(user)
     assert client.get(address).status_code == 403
+
+
+@pytest.mark.parametrize("query", ["created_at__range__gte_0=x", "nonsense=1"])
+def test_an_open_list_does_not_repeat_what_it_has_said(root: Visitor, query: str) -> None:
+    assert root.open(f"{MESSAGES}?{query}").said
+    for _ in range(2):
+        root.client.get(f"{MESSAGES}?{query}&live=")
+    assert not root.open(MESSAGES).said

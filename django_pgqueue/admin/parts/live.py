@@ -83,8 +83,11 @@ def keys(request: HttpRequest) -> list[str]:
 
 
 def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonResponse:
-    """Returns what a look finds, and how long it took; or a sentence about why it found nothing."""
-    begun = time.monotonic()
+    """Returns what a look finds, and how long it took; or a sentence about why it found nothing.
+
+    The messages of a look, such as those about an invalid filter, stand on the open page: the next page has none of them.
+    """
+    begun, before = time.monotonic(), len(said(request))
     try:
         with database.about(request):
             found = look()
@@ -92,7 +95,16 @@ def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonRespon
         return JsonResponse({"problem": str(error)}, status=400)
     except (OperationalError, InternalError, DataError, ProgrammingError, OutdatedQueue) as error:
         return JsonResponse({"problem": problem_of(error)}, status=400 if isinstance(error, DataError) else 503)
+    finally:
+        del said(request)[before:]
     return JsonResponse(found | {"took_ms": round((time.monotonic() - begun) * 1000)})
+
+
+def said(request: HttpRequest) -> list[Any]:
+    """Returns the messages of this request, which the next page shows.  To take them out again is to not say them."""
+    # Django has no public way; a storage of the project's own may keep them elsewhere.
+    found: list[Any] = getattr(getattr(request, "_messages", None), "_queued_messages", [])
+    return found
 
 
 def as_they_are(found: CappedChangeList, shown: list[str]) -> dict[str, Any]:

@@ -206,7 +206,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         ``stopped`` answers, given the reason, and ``instead`` is where to redirect if there is none, or if it is
         stopped, too.
         """
-        told = len(said(request))
+        told = len(live.said(request))
         try:
             with database.about(request), audit_log.in_one_transaction(request):
                 response = answer()
@@ -215,7 +215,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                     return direction.kept_in(response.render())
                 return response
         except (OperationalError, InternalError, DataError, ProgrammingError) as error:
-            del said(request)[told:]  # what was rolled back was not done
+            del live.said(request)[told:]  # what was rolled back was not done
             why = refusal.why(error)
             if stopped is not None and why:
                 return self.answered(request, lambda: stopped(why), instead=instead)
@@ -330,13 +330,6 @@ def _may_be(pk: Field[Any, Any], key: str) -> bool:
     except ValidationError:
         return False
     return "\0" not in key
-
-
-def said(request: HttpRequest) -> list[Any]:
-    """Returns the messages of this request, which the next page shows.  To take them out again is to not say them."""
-    # Django has no public way; a storage of the project's own may keep them elsewhere.
-    found: list[Any] = getattr(getattr(request, "_messages", None), "_queued_messages", [])
-    return found
 
 
 def may_see_content(request: HttpRequest) -> bool:
