@@ -85,7 +85,7 @@ def keys(request: HttpRequest) -> list[str]:
 def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonResponse:
     """Returns what a look finds, and how long it took; or a sentence about why it found nothing.
 
-    The messages of a look, such as those about an invalid filter, stand on the open page: the next page has none of them.
+    The messages of a look, such as that about an invalid filter, stand on the open page: the next page has none of it.
     """
     begun, before = time.monotonic(), len(said(request))
     try:
