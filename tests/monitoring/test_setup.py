@@ -68,11 +68,11 @@ def test_a_backend_of_another_package_is_named(settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     ("database", "words"),
-    [("nowhere", "DATABASES has no 'nowhere'"), ("lite", "'lite' is sqlite")],
+    [("nowhere", "DATABASES has no 'nowhere'"), ("sqlite", "'sqlite' is sqlite")],
 )
 def test_a_database_that_is_no_postgresql_is_named(database: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
-    monkeypatch.setitem(connections.settings, "lite", {**connections.settings["default"], "ENGINE": SQLITE})
+    monkeypatch.setitem(connections.settings, "sqlite", {**connections.settings["default"], "ENGINE": SQLITE})
     with override_settings(TASKS={"default": {"BACKEND": OURS, "OPTIONS": {"DATABASE": database}}}):
         assert said()[1] == f"missing Its database is PostgreSQL: {words}"
 
