@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,8 @@ def redacted(hide: bool = True) -> Iterator[None]:
     try:
         yield
     finally:
-        _hides.reset(before)
+        with suppress(ValueError):  # Python closes an unended coroutine in another context
+            _hides.reset(before)
 
 
 def is_redacting() -> bool:

@@ -236,6 +236,20 @@ def test_a_locked_row_keeps_no_other_message_from_being_given_back(
     assert not Attempt.objects.filter(message_id__in=[result.id for result in others]).exists()
 
 
+def test_an_async_job_that_a_burst_gives_up_is_not_told_of_as_failed(start: Start, diary: Diary) -> None:
+    """Python closes its coroutine when the program ends, which raises GeneratorExit there."""
+    result = hold_on.enqueue("x")
+    worker = start("--burst")
+    started(diary, "x")
+    worker.send(signal.SIGTERM)
+    worker.says("stopping")
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 1
+    assert statuses(result) == ["lost"]
+    assert worker.output.splitlines()[-1].endswith(" abandoned=1")
+    assert f"failed id={result.id}" not in worker.output
+
+
 def test_ctrl_c_reaches_the_whole_group_and_counts_once(start: Start, diary: Diary) -> None:
     results = [hold.enqueue("x"), hold_on.enqueue("y")]
     worker = start("--processes", "2", "--threads", "1")

@@ -117,8 +117,11 @@ class EventLoop:
 
     def join(self) -> None:
         """Waits until the stopped loop is closed, unless a task goes on in it."""
+        self.slots.limits.abandon(self)
         if self._loop is not None and not self._running:
             self._thread.join(CLOSE_SECONDS)
+        for task in list(self._running):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 -- the log names its message
 
     def is_dead(self) -> bool:
         """Whether nothing in it goes on, because a task has closed the loop or ended its thread."""

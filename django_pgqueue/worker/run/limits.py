@@ -71,6 +71,14 @@ class Limits:
             self.slots.ended(end)
         return is_in_time
 
+    def abandon(self, where: EventLoop) -> None:
+        """Called when the process leaves.  Python closes what is left of a coroutine at its own end, if not before, and
+        that is no end of the attempt: others have taken it over.
+        """
+        for execution, timed in list(self._timed.items()):
+            if timed.where is where and self._timed.pop(execution, None) is not None:
+                execution.is_over = True
+
     def time_out(self, now: float) -> list[Received]:
         """Ends the attempts whose time is up, and returns their messages.  Their threads and event loops go on: the
         process has to be replaced.  If it takes more messages all the same, others run them.
