@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_django import DjangoAssertNumQueries
+    from pytest_django.fixtures import Settings
 
     from django_pgqueue.testing import Clock
     from tests.support.admin_page import Visitor
@@ -52,6 +53,17 @@ def test_the_overview_of_an_empty_queue_has_a_note(root: Visitor) -> None:
     page = root.open(OVERVIEW)
     assert queues(page) == {}
     assert "No message waits or runs, and none has ended in the last 4 hours." in page.root.text
+
+
+def test_the_number_of_failed_messages_leads_to_as_many(root: Visitor, clock: Clock, settings: Settings) -> None:
+    settings.TIME_ZONE = "Asia/Kathmandu"
+    for hours in (2, 22, 1):
+        send()
+        fail(claim()[0])
+        clock.advance(dt.timedelta(hours=hours))
+    assert numbers(root)["Failed, 24 h"] == "2"
+    [link] = [one for one in root.open(OVERVIEW).root.all("a") if "status__exact=failed" in one.attributes["href"]]
+    assert len(root.open(link.attributes["href"]).ids) == 2
 
 
 def test_the_overview_counts_waiting_running_and_failed_messages(root: Visitor, clock: Clock) -> None:

@@ -25,8 +25,9 @@ from django_pgqueue.admin.parts.read_only import ReadOnlyAdmin
 from django_pgqueue.exceptions import InvalidMessage, OutdatedQueue
 from django_pgqueue.models.tables import Overview, QueueState
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import alerts, formatting, recent
+from django_pgqueue.monitoring.overview import alerts, failures, formatting, recent
 from django_pgqueue.monitoring.overview.overview import WINDOW_HOURS
+from django_pgqueue.values.times import local
 
 if TYPE_CHECKING:
     from django.http import HttpRequest, HttpResponse
@@ -52,7 +53,7 @@ def seen(request: HttpRequest) -> dict[str, Any]:
     found = overview.taken(alias(), at=now(request))
     return {
         "at": found.at,
-        "queues": [row(one, is_exact=found.is_exact) for one in found.queues],
+        "queues": [row(one, found.at, is_exact=found.is_exact) for one in found.queues],
         "more_queues": found.more_queues,
         "hours": hours(),
         "workers": workers(found.workers),
@@ -94,8 +95,9 @@ def alert(one: Alert, request: HttpRequest) -> dict[str, Any]:
     return found
 
 
-def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
-    name = one.name
+def row(one: QueueOverview, at: dt.datetime, *, is_exact: bool) -> dict[str, Any]:
+    name, day_ago = one.name, local(at - failures.DAY)
+    of_a_day = {"finished_at__range__gte_0": f"{day_ago:%Y-%m-%d}", "finished_at__range__gte_1": f"{day_ago:%H:%M:%S}"}
     return {
         "name": name,
         "shown": display.shortened(name, 40),
@@ -110,7 +112,7 @@ def row(one: QueueOverview, *, is_exact: bool) -> dict[str, Any]:
         "ready_url": url("message_changelist", status="ready", queue=name),
         "scheduled_url": url("message_changelist", status="scheduled", queue=name),
         "running_url": url("message_changelist", status="running", queue=name),
-        "failed_url": url("attempt_changelist", status__exact="failed", queue=name),
+        "failed_url": url("attempt_changelist", status__exact="failed", queue=name, **of_a_day),
         **(pictures(name, one.pulse, is_exact=is_exact) if one.pulse else {}),
     }
 
