@@ -543,4 +543,5 @@ class Migration(Upgrade):
         ReplaceFunction("pgqueue_attempt_error", since="0.1.0"),
         ReplaceFunction("pgqueue_binding_compile", since="0.1.0"),
         ReplaceFunction("pgqueue_channel_repair", since="0.1.0"),
+        ReplaceFunction("pgqueue_advisory_lock", since="0.1.0"),
     ]

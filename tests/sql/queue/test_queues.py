@@ -96,6 +96,12 @@ def test_a_sleeping_worker_is_woken_for_a_resumed_queue(connect: Connect) -> Non
 # pgqueue_advisory_lock: advisory locks: of this queue alone, and waited for with an end
 
 
+def holds(session: Session) -> int:
+    return int(
+        session.one("select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory' and granted")
+    )
+
+
 def test_a_session_holds_the_lock_until_its_transaction_ends(connect: Connect) -> None:
     one, other = connect(autocommit=False), connect()
     assert one.value("pgqueue_advisory_lock", what="x") is True
@@ -130,6 +136,18 @@ def test_a_waiting_session_gets_the_lock_when_it_is_free(connect: Connect) -> No
 
     assert behind(one, other, lambda: other.value("pgqueue_advisory_lock", what="x", wait_ms=30_000)) is True
     assert other.one("show lock_timeout") == "0"
+
+
+def test_a_transaction_takes_no_more_locks_than_a_server_has_room_for(connect: Connect) -> None:
+    """It goes on without: limits are set for any number of channels at once, and other sessions get their locks."""
+    one, other = connect(autocommit=False), connect(autocommit=False)
+    one.rows("select pgqueue_channel_set('tenant ' || n, 1) from generate_series(1, 12000) as n")
+    assert holds(one) == 3000
+    assert one.value("pgqueue_advisory_lock", what="x") is False
+    assert other.value("pgqueue_advisory_lock", what="x") is True
+    one.commit()
+    assert one.one("select count(*) from pgqueue_channel where max_concurrency = 1") == 12000
+    assert one.value("pgqueue_advisory_lock", what="y") is True
 
 
 # pgqueue_version: which release is installed
