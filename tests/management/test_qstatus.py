@@ -201,6 +201,14 @@ def test_only_the_given_queues_are_shown(noon: Clock) -> None:
     ]  # fmt: skip
 
 
+def test_a_queue_is_shown_as_paused_however_many_others_are(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "QUEUES", 1)
+    for name in ("a", "b"):
+        control.pause(name, by="Ada")
+    [queue] = told("--queue", "b")["queues"]
+    assert queue["paused"]["by"] == "Ada"
+
+
 def test_a_narrow_terminal_leaves_columns_out(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     busy(noon)
     monkeypatch.setenv("COLUMNS", "40")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import CommandError, call_command
 
+from django_pgqueue.management.commands import qworkers
 from django_pgqueue.models import Worker
 from tests.support.fixtures.admin import WORKER, claim, send, sign_in, sql
 
@@ -41,6 +42,16 @@ def test_workers_are_listed(noon: Clock) -> None:
         "gone      not seen  0 of 4        -        all      3 min ago  -",
         "worker-1  busy      1 of 3        7        default  0 ms ago   -",
     ]
+
+
+def test_of_many_workers_those_that_were_seen_last_are_listed(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(qworkers, "MAX_WORKERS", 2)
+    for name in ("a", "c", "b"):
+        sign_in(name)
+        noon.advance(dt.timedelta(minutes=3))
+    lines = said()
+    assert [line.split()[0] for line in lines[1:3]] == ["b", "c"]
+    assert lines[3:] == ["There are more workers than these, which were seen longer ago."]
 
 
 def test_an_order_is_given_and_shown() -> None:

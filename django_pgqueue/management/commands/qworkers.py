@@ -93,7 +93,7 @@ def lines(database: str) -> Iterator[str]:
             .filter(tasks=True)
             .defer("seen_at", "started_at")
             .annotate(seen=Moment("seen_at"))
-            .order_by("hostname", "id")[:MAX_WORKERS]
+            .order_by("-seen_at")[: MAX_WORKERS + 1]
         )
         held = HeldCounts.at(now, using=database)
     if not found:
@@ -110,11 +110,13 @@ def lines(database: str) -> Iterator[str]:
                     f"{span(silence(one.seen, now))} ago",
                     printable(one.ordered_by or "-"),
                 ]
-                for one in found
+                for one in sorted(found[:MAX_WORKERS], key=lambda one: (one.hostname, one.id))
             ),
         ],
         left=(0, 1, 2, 3, 4, 5, 6),
     )  # fmt: skip
+    if len(found) > MAX_WORKERS:
+        yield "There are more workers than these, which were seen longer ago."
 
 
 def state(worker: Worker, held: HeldCounts, now: dt.datetime) -> str:

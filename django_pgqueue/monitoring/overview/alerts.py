@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, ngettext
 
+from django_pgqueue.monitoring.overview import counts
+from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.failing_schedules import FAILURES
 from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.monitoring.overview.formatting import change, number, rate, span
@@ -62,27 +64,37 @@ def of(whole: Overview) -> list[Alert]:
     ]
 
 
-def named(names: Sequence[str]) -> str:
+def named(names: Sequence[str], *, more: bool = False) -> str:
     """
     >>> named(["a"]), named(["a", "b"]), named(["a", "b", "c", "d", "e"])
     ('a', 'a and b', 'a, b, c and 2 more')
     """
     names = [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 3]}..." for name in names]
     if len(names) > NAMED:
-        return gettext("{names} and {more} more").format(names=", ".join(names[:NAMED]), more=len(names) - NAMED)
+        others = Capped(len(names) - NAMED, more)
+        return gettext("{names} and {more} more").format(names=", ".join(names[:NAMED]), more=others)
     if len(names) == 1:
         return names[0]
     return gettext("{names} and {last}").format(names=", ".join(names[:-1]), last=names[-1])
 
 
 def total(figures: Iterable[Figure]) -> Figure:
+    """
+    >>> total([Figure(7_001), Figure(8)]), total([Figure(7_001), Figure(800, is_exact=False)])
+    (Figure(value=7009, is_exact=True), Figure(value=7800, is_exact=False))
+    """
     figures = list(figures)
-    return Figure(sum(one.value for one in figures), all(one.is_exact for one in figures))
+    value = sum(one.value for one in figures)
+    if all(one.is_exact for one in figures):
+        return Figure(value)
+    return Figure.about(value, at_least=sum(one.value for one in figures if one.is_exact))
 
 
-def _ready(queues: Iterable[QueueOverview]) -> str:
+def _ready(queues: Iterable[QueueOverview], *, more: bool) -> str:
+    """``more``: other queues may have more of them."""
     figure = total(one.count.ready for one in queues)
-    return ngettext("{count} message is ready", "{count} messages are ready", figure.plural).format(count=figure)
+    words = ngettext("{count} message is ready", "{count} messages are ready", 2 if more else figure.plural)
+    return words.format(count=f"{figure}+" if more else figure)
 
 
 def _worst_first(queues: Iterable[QueueOverview]) -> list[QueueOverview]:
@@ -93,14 +105,15 @@ def _without_worker(whole: Overview) -> Iterator[Alert]:
     queues = _worst_first(one for one in whole.queues if one.has_no_worker and not one.paused)
     if not queues:
         return
-    ready = _ready(queues)
-    names = named([one.name for one in queues])
+    more = whole.more_queues and len(queues) > 1
+    ready = _ready(queues, more=more)
+    names = named([one.name for one in queues], more=more)
     if len(queues) == 1:
         text = gettext("No worker serves the queue {queue}: {ready}.").format(queue=names, ready=ready)
         filters = {"status": "ready", "queue": queues[0].name}
     else:
         text, filters = gettext("{count} queues have no worker, {names}: {ready}."), {"status": "ready"}
-        text = text.format(count=number(len(queues)), names=names, ready=ready)
+        text = text.format(count=Capped(len(queues), more), names=names, ready=ready)
     yield Alert(kind="no-worker", text=text, page="message", filters=filters)
 
 
@@ -238,10 +251,10 @@ def _behind(whole: Overview) -> Iterator[Alert]:
         )
         yield Alert(kind="behind", text=text, page="message", filters={"status": "ready", "queue": one.name})
     if others := late[MAX_BACKLOGS:]:
-        ready = _ready(others)
+        more, ready = Capped(len(others), whole.more_queues), _ready(others, more=whole.more_queues)
         text = ngettext(
-            "{count} more queue is behind: {ready}.", "{count} more queues are behind: {ready}.", len(others)
-        ).format(count=len(others), ready=ready)
+            "{count} more queue is behind: {ready}.", "{count} more queues are behind: {ready}.", more.plural
+        ).format(count=more, ready=ready)
         yield Alert(kind="behind", text=text, page="message", filters={"status": "ready"})
 
 
@@ -259,17 +272,19 @@ def _silent(whole: Overview) -> Iterator[Alert]:
         text = text.format(id=silent[0].id, time=span(silent[0].silence))
         yield Alert(kind="silent", text=text, page="worker", key=silent[0].id)
     elif silent:
-        names = named([f"{one.id} ({span(one.silence)})" for one in silent])
+        more = whole.workers.more
+        names = named([f"{one.id} ({span(one.silence)})" for one in silent], more=more)
         text = gettext("{count} workers have not renewed their rows: {names}. They died, or cannot reach the database.")
-        yield Alert(kind="silent", text=text.format(count=number(len(silent)), names=names), page="worker")
+        yield Alert(kind="silent", text=text.format(count=Capped(len(silent), more), names=names), page="worker")
 
 
 def _paused(whole: Overview) -> Iterator[Alert]:
     queues = _worst_first(one for one in whole.queues if one.paused and one.count.ready)
     if not queues:
         return
-    ready = _ready(queues)
-    names = named([one.name for one in queues])
+    more = whole.more_queues and len(queues) == counts.QUEUES
+    ready = _ready(queues, more=more)
+    names = named([one.name for one in queues], more=more)
     if len(queues) == 1 and (paused := queues[0].paused) is not None:
         text = gettext("The queue {queue} has been paused for {time} by {who}: {ready}.").format(
             queue=names,
@@ -280,7 +295,7 @@ def _paused(whole: Overview) -> Iterator[Alert]:
         yield Alert(kind="paused", text=text, page="queue", key=queues[0].name, paused_queue=queues[0].name)
     else:
         text = gettext("{count} queues are paused, {names}: {ready}.")
-        text = text.format(count=number(len(queues)), names=names, ready=ready)
+        text = text.format(count=Capped(len(queues), more), names=names, ready=ready)
         yield Alert(kind="paused", text=text, page="queue")
 
 

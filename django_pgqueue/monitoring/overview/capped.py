@@ -21,6 +21,11 @@ class Capped:
         """
         return f"{formatting.number(self.value)}{'+' if self.is_capped else ''}"
 
+    @property
+    def plural(self) -> int:
+        """The number by which words are chosen: "1+" has the plural, as 2 has."""
+        return 2 if self.is_capped else self.value
+
     def __bool__(self) -> bool:
         return self.value > 0
 

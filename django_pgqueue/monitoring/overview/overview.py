@@ -117,7 +117,7 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
     now = at or functions.now(connections[using])
     with set_for(using, PINNED):
         pulses = pulse.taken(now, using=using)
-        failed, states = failures.taken(now, using=using), paused(using=using)
+        failed, states = failures.taken(now, using=using), paused(queues, using=using)
         others = {*failed, *states, *pulses.queues}
         look = counts.taken(now, wanted=queues or others, using=using)
         names = set(queues) if queues else look.names | others
@@ -157,8 +157,10 @@ def taken(using: str, *, at: dt.datetime | None = None, queues: list[str] | None
     )
 
 
-def paused(*, using: str) -> dict[str, Paused]:
+def paused(queues: list[str] | None = None, *, using: str) -> dict[str, Paused]:
     states = QueueState.objects.using(using).filter(paused_at__isnull=False).order_by("name")
+    if queues:
+        states = states.filter(name__in=queues)
     rows = states.values_list("name", Moment("paused_at"), "paused_by")[: counts.QUEUES]
     return {name: Paused(queue=name, since=since, by=by) for name, since, by in rows}
 

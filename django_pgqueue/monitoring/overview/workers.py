@@ -59,6 +59,8 @@ class Workers:
     used_slots: Capped
     listeners: int
     silent: list[Silent]
+    more: bool
+    """Whether there are other rows of workers, which were seen longer ago."""
     shown: list[AtWork]
     """Those that run most come first."""
     versions: dict[str, int]
@@ -81,8 +83,10 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
             "silent_until",
             "queues",
             "ordered",
-        )[:MAX_WORKERS]
+        )[: MAX_WORKERS + 1]
     )
+    more = len(rows) > MAX_WORKERS
+    del rows[MAX_WORKERS:]
     alive = [row for row in rows if not is_silent(row[6], row[8], now)]
     ours = [row for row in alive if row[4]]
     held = HeldCounts.at(now, using=using) if ours else HeldCounts({})
@@ -99,6 +103,7 @@ def workers(now: dt.datetime, *, using: str) -> Workers:
             for row in rows
             if row[4] and is_silent(row[6], row[8], now)
         ],
+        more=more,
         versions=_versions([row[7] for row in ours]),
     )
 

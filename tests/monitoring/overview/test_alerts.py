@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_pgqueue import control
 from django_pgqueue.monitoring import overview
-from django_pgqueue.monitoring.overview import alerts, throughput
+from django_pgqueue.monitoring.overview import alerts, counts, throughput, workers
+from django_pgqueue.monitoring.overview.figure import Figure
 from django_pgqueue.monitoring.overview.throughput import Pulse, Pulses
 from django_pgqueue.worker.upkeep import bloat
 from tests.support.fixtures.admin import claim, roll_up, send, sign_in, sql
@@ -38,6 +39,41 @@ def test_queues_without_a_worker_are_one_line() -> None:
     assert texts() == ["38 queues have no worker, q07, q00, q01 and 35 more: 39 messages are ready."]
 
 
+def test_queues_that_are_not_shown_count_as_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "QUEUES", 5)
+    for number in range(8):
+        send(queue=f"q{number}")
+    assert texts() == ["5+ queues have no worker, q0, q1, q2 and 2+ more: 5+ messages are ready."]
+    for number in range(8):
+        control.pause(f"q{number}", by=None)
+    assert texts() == ["5+ queues are paused, q0, q1, q2 and 2+ more: 5+ messages are ready."]
+
+
+def test_queues_that_are_not_shown_may_be_behind_too(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counts, "QUEUES", 5)
+    for number in range(8):
+        send(queue=f"q{number}")
+    noon.advance(dt.timedelta(minutes=40))
+    sign_in()
+    assert texts()[3:] == ["2+ more queues are behind: 2+ messages are ready."]
+
+
+def test_a_sum_with_an_estimate_has_three_digits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    estimates = {"bulk": Figure(662_000, is_exact=False), "mail": Figure(1_670, is_exact=False), "sms": Figure(7)}
+    of = counts.of
+
+    def estimated(*args: Any, **options: Any) -> dict[str, counts.Count]:
+        found = of(*args, **options)
+        for name, count in found.items():
+            count.ready = estimates[name]
+        return found
+
+    for name in estimates:
+        send(queue=name)
+    monkeypatch.setattr(counts, "of", estimated)
+    assert texts() == ["3 queues have no worker, bulk, mail and sms: ~664\xa0000 messages are ready."]
+
+
 @pytest.mark.parametrize(
     ("jobs", "lost", "words"),
     [
@@ -61,6 +97,18 @@ def test_workers_that_are_silent_are_one_line(noon: Clock) -> None:
     [text] = texts()
     assert text == (
         "2 workers have not renewed their rows: b (2 min) and a (4 min). They died, or cannot reach the database."
+    )
+
+
+def test_workers_that_are_not_read_count_as_more(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "MAX_WORKERS", 5)
+    for number in range(8):
+        sign_in(f"w{number}")
+        noon.advance(dt.timedelta(minutes=2))
+    [text] = texts()
+    assert text == (
+        "5+ workers have not renewed their rows: w7 (2 min), w6 (4 min), w5 (6 min) and 2+ more. "
+        "They died, or cannot reach the database."
     )
 
 
