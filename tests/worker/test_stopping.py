@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from django_pgqueue.models import Attempt, Message, Worker
 from django_pgqueue.worker.claim import give_back
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.settings import WorkerSettings
-from tests.support.processes import MANAGE, ROOT
+from tests.support.processes import MANAGE, ROOT, group
 from tests.support.site.tasks import hold, hold_on, nothing, write
 from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, holder, started, statuses
@@ -362,6 +363,36 @@ def test_a_process_that_is_killed_while_it_stops_is_told_of(start: Start, diary:
     worker.send_to(pid, signal.SIGKILL)
     worker.says(f"crashed pid={pid} code=-9 lived_seconds=")
     assert worker.ends() == 1
+
+
+def test_a_process_that_hangs_in_a_line_of_its_log_is_killed(
+    environment: dict[str, str], session: Session, diary: Diary
+) -> None:
+    """Nobody reads its output, as on a terminal after Ctrl-S: it would keep the locks of its jobs for ever."""
+    hold.enqueue("x")
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", MANAGE, "qworker", "--processes", "2", "--grace-seconds", "0.1"],
+        cwd=ROOT,
+        env=environment,
+        stdout=write,
+        stderr=write,
+        start_new_session=True,
+    )
+    try:
+        started(diary, "x")
+        os.set_blocking(write, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(write, b"x")
+        os.set_blocking(write, True)
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: group(process.pid) == [process.pid], "the processes are killed")
+    finally:
+        os.close(write)
+        os.close(read)
+        assert process.wait(SECONDS) == 1
+    wait_until(lambda: not session.strangers(), "the workers' sessions are closed")
 
 
 def test_a_worker_that_waits_for_a_database_lock_can_be_stopped(start: Start, session: Session) -> None:

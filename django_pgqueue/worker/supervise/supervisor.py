@@ -320,10 +320,11 @@ class Supervisor:
     def _kill_if_overdue(self) -> None:
         if time.monotonic() < self.kill_at:
             return
-        for place in self.all_places:
-            for process in place.processes:
-                logger.error("killed pid=%s: it did not stop within its grace period", process.pid)
-                os.kill(process.pid, signal.SIGKILL)
+        processes = [process for place in self.all_places for process in place.processes]
+        for process in processes:  # before any line: perhaps nobody reads the log, and that is what they hang in
+            os.kill(process.pid, signal.SIGKILL)
+        for process in processes:
+            logger.error("killed pid=%s: it did not stop within its grace period", process.pid)
         self.kill_at = float("inf")
 
 
