@@ -12,7 +12,7 @@ import pytest
 from django_pgqueue.worker.run import execution, result
 from django_pgqueue.worker.run.event_loop import EventLoop
 from tests.support.address import conninfo
-from tests.support.site import jobs
+from tests.support.site import jobs, slow
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 
@@ -91,6 +91,14 @@ select pid from pg_locks join pg_stat_activity using (pid)
 where relation = 'pgqueue_attempt'::regclass and not granted and query like 'SELECT "pgqueue_attempt"%%'
 """
 """The worker's maintenance may wait for the table, too."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_job_ends_whose_call_raises_what_no_future_takes(consume: Consume) -> None:
+    consume(threads=1)
+    [error] = ended(slow.take_the_next.enqueue()).errors
+    assert error.exception_class is RuntimeError
+    assert "StopIteration" in error.traceback
 
 
 def test_a_late_order_to_stop_cuts_no_cleaning_short() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from django_pgqueue.worker.run import shared_thread
 from django_pgqueue.worker.supervise import exit_handlers
 from tests.support.site import jobs, slow, tasks
-from tests.support.waiting import wait_until
+from tests.support.waiting import SECONDS, wait_until
 from tests.support.watching import ended, started, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.support.diary import Diary
-    from tests.support.fixtures.consumers import Consume
+    from tests.support.fixtures.consumers import Consume, Effects
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -25,14 +27,14 @@ REFUSALS = 2
 
 @pytest.fixture
 def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Refuses to start threads of a name at first."""
+    """Refuses to start threads of a name, or of those that begin so, at first."""
     start = threading.Thread.start
 
     def refuse(name: str) -> list[str]:
         refused: list[str] = []
 
         def start_or_not(thread: threading.Thread) -> None:
-            if thread.name == name and len(refused) < REFUSALS:
+            if thread.name.startswith(name) and len(refused) < REFUSALS:
                 refused.append(name)
                 message = "can't start new thread"
                 raise RuntimeError(message)
@@ -76,6 +78,39 @@ def test_an_attempt_whose_time_is_up_ends_later(
     assert statuses(ended(slow.stay.enqueue("x"))) == ["failed"]
     assert len(refused) == REFUSALS
     diary.allow("x-1")
+
+
+def test_another_thread_for_the_database_work_of_async_tasks_starts_later(
+    consume: Consume,
+    diary: Diary,
+    effects: Effects,
+    refuse: Callable[[str], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_thread, "STUCK_SECONDS", 0.1)
+    effects.session.rows("insert into feature_effect (word) values ('free')")
+    consume(threads=3)
+    stuck = slow.lock_in_shared_thread.enqueue("x")
+    started(diary, "x")
+    refused = refuse("ThreadPoolExecutor")
+    assert statuses(ended(slow.use_shared_thread.enqueue())) == ["succeeded"]
+    assert len(refused) == REFUSALS
+    diary.allow("x-1")
+    assert statuses(ended(stuck))[-1] == "succeeded"
+    wait_until(lambda: not effects.writers(), "the call that went on has ended")
+
+
+def test_a_call_that_got_no_thread_is_not_made_later(refuse: Callable[[str], list[str]]) -> None:
+    """Whoever asked for it has the error, and tries again or fails."""
+    made: list[str] = []
+    shared = shared_thread.SharedThread(ThreadPoolExecutor(1))
+    refuse("ThreadPoolExecutor")
+    for _ in range(REFUSALS):
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            shared.submit(made.append, "refused")
+    shared.submit(made.append, "made").result(SECONDS)
+    assert made == ["made"]
+    shared._pool.shutdown()
 
 
 def test_the_upkeep_starts_later(

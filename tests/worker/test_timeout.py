@@ -16,6 +16,7 @@ from django_pgqueue.exceptions import TaskTimeout
 from django_pgqueue.tasks import registry, task
 from django_pgqueue.testing import drain
 from django_pgqueue.worker.record import record
+from django_pgqueue.worker.run import limits, shared_thread
 from django_pgqueue.worker.run.clock import DatabaseClock
 from django_pgqueue.worker.run.execution import Execution
 from django_pgqueue.worker.run.progress import DirectReports
@@ -263,6 +264,27 @@ class TestSessions:
         assert statuses(ended(slow.lock_async.enqueue())) == ["succeeded"]
         assert not consumer.upkeep.recycling.is_stuck
         assert effects() == ["locked"]
+
+    @pytest.mark.parametrize("which", ["connects first", "looks later"])
+    def test_no_query_goes_on_behind_the_end_of_its_async_task(
+        self, consume: Consume, effects: Effects, session: Session, monkeypatch: pytest.MonkeyPatch, which: str
+    ) -> None:
+        """Whether the worker has opened its session, or its event loop is the first that notices the time."""
+        monkeypatch.setattr(shared_thread, "STUCK_SECONDS", MAX_WAIT_SECONDS)
+        if which == "looks later":
+            monkeypatch.setattr(limits, "timeout_seconds", lambda _: MAX_WAIT_SECONDS)
+        session.rows("insert into feature_effect (word) values ('free')")
+        consumer = consume(threads=1)
+        if which == "connects first":
+            consumer.slots.connect_first.turn_on()
+        with another_transaction() as other:
+            other.execute("update feature_effect set word = 'theirs'")
+            result = ended(slow.lock_async.using(max_attempts=1).enqueue())
+            assert result.errors[0].exception_class is TaskTimeout
+            waits = "select 1 from pg_locks where not granted"
+            wait_until(lambda: not session.rows(waits), "its statement is cancelled")
+        assert not consumer.upkeep.recycling.is_stuck
+        assert effects() == ["free"]
 
     @pytest.mark.usefixtures("effects")
     def test_the_sessions_of_others_go_on(self, consume: Consume, diary: Diary) -> None:

@@ -35,6 +35,8 @@ class Sessions:
     """The sessions that one thread has opened through Django."""
 
     def __init__(self) -> None:
+        self.are_shared = False
+        """Async tasks do their database work in this thread, whoever has opened its sessions."""
         self._opened: list[weakref.ref[BaseDatabaseWrapper]] = []
         self._is_cut = False
 
@@ -121,8 +123,9 @@ def note_statement(execute: Callable[..., Any], sql: Any, params: Any, many: Any
 
 
 def _note(connection: BaseDatabaseWrapper, **_: Any) -> None:
-    sessions_of_this_thread().note(connection)
-    if running.get() is not None and note_statement not in connection.execute_wrappers:
+    sessions = sessions_of_this_thread()
+    sessions.note(connection)
+    if (sessions.are_shared or running.get() is not None) and note_statement not in connection.execute_wrappers:
         connection.execute_wrappers.insert(0, note_statement)
 
 

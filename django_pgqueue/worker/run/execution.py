@@ -87,6 +87,7 @@ class Execution:
         "earlier",
         "errors",
         "finished_us",
+        "is_cut",
         "is_late",
         "is_lost",
         "is_over",
@@ -129,6 +130,8 @@ class Execution:
         """Its outcome is known: nothing that happens from now on can change it."""
         self.is_late = False
         """Its time is up."""
+        self.is_cut = False
+        """The statement that it waited for then is cancelled."""
         self.is_lost = False
         self.cannot_return = False
         """The task has ended with a value that cannot be stored: another attempt would repeat its effects."""
@@ -374,6 +377,7 @@ class Execution:
         except (TimeoutError, DatabaseError) as error:
             # The error of a cancelled statement comes before the cancellation, or in its place.
             if limit.expired() or (self.is_late and isinstance(error, DatabaseError)):
+                self.is_late = True
                 raise self._timeout(seconds) from error
             raise
 

@@ -84,6 +84,7 @@ class Limits:
         process has to be replaced.  If it takes more messages all the same, others run them.
         """
         self.slots.aside.give_up(now, lambda it: self.slots.ended(it.unended(aside.MAX_ASIDE_SECONDS)))
+        self._cancel_what_goes_on()
         messages = self._free_the_shared_thread(now)
         for execution, timed in list(self._timed.items()):
             if now < timed.until + execution.waited():
@@ -91,8 +92,7 @@ class Limits:
             if timed.late_seconds:
                 timed.until = now - execution.waited() + timed.late_seconds
                 timed.late_seconds, execution.is_late = 0.0, True
-                if waits_for_statement(execution):
-                    self.slots.aside.start(partial(cancel_statement, execution, execution.message))
+                self._cancel_statement(execution)
             elif self._timed.pop(execution, None) is not None:
                 execution.is_over = True  # before its sessions are cut, which raises in the task
                 self.slots.aside.start(partial(self._time_out, execution, timed.where), execution)
@@ -103,6 +103,16 @@ class Limits:
                     self.slots.shared.give_up(execution)
                 messages.append(execution.message)
         return messages
+
+    def _cancel_what_goes_on(self) -> None:
+        """Cancels the statement of an async task whose coroutine ended with its time before this thread looked."""
+        if (late := self.slots.shared.late()) is not None:
+            self._cancel_statement(late)
+
+    def _cancel_statement(self, execution: Execution) -> None:
+        if waits_for_statement(execution) and not execution.is_cut:
+            execution.is_cut = True
+            self.slots.aside.start(partial(cancel_statement, execution, execution.message))
 
     def _free_the_shared_thread(self, now: float) -> list[Received]:
         """Returns the message of an ended async task, whose call has gone on in the thread that others wait for."""

@@ -56,10 +56,19 @@ class ThreadCall:
         try:
             result = self.work()
         except BaseException as error:  # noqa: BLE001 -- for whoever waits
-            self.future.set_exception(error)
+            self.future.set_exception(_for_a_future(error))
             del self  # the error's traceback has this frame: nothing of the call may live on with it
         else:
             self.future.set_result(result)
+
+
+def _for_a_future(error: BaseException) -> BaseException:
+    """asyncio's future takes no StopIteration, and who awaits it would wait for ever.  Python 3.12 does the same."""
+    if not issubclass(type(error), StopIteration):
+        return error
+    raised = RuntimeError("the call of an async task raised StopIteration")
+    raised.__cause__ = error
+    return raised
 
 
 class _Future(Future[Any]):
@@ -114,7 +123,12 @@ class SharedThread(Executor):
             self.is_used = True
             self._line.append(call)
             call.note(in_line=1)
-            self._pool.submit(self._run_next, self._pool)
+            try:
+                self._pool.submit(self._run_next, self._pool)
+            except RuntimeError:  # the system has no more threads: whoever gets this error is not to be called later
+                self._line.remove(call)
+                call.note(in_line=-1)
+                raise
         return call.future
 
     def waited(self, attempt: Execution) -> float:
@@ -145,6 +159,12 @@ class SharedThread(Executor):
         call = self._current
         return call if call is not None and now >= _stuck_at(call) else None
 
+    def late(self) -> Execution | None:
+        """Returns the attempt that has ended with its time, and whose call goes on."""
+        call = self._current
+        attempt = None if call is None or call.abandoned_at is None else call.attempt
+        return attempt if attempt is not None and attempt.is_late and attempt.is_over else None
+
     def stuck_at(self) -> float:
         call = self._current
         return float("inf") if call is None else _stuck_at(call)
@@ -156,18 +176,24 @@ class SharedThread(Executor):
                 self._current.abandoned_at = self._current.abandoned_at or time.monotonic()
 
     def replace(self, call: ThreadCall) -> Sessions | None:
-        """Lets the calls behind ``call`` go on in another thread.  Returns the sessions of the one that it keeps."""
+        """Lets the calls behind ``call`` go on in another thread.  Returns the sessions of the one that it keeps; None:
+        it has ended, or the system has no more threads, and a later turn tries again.
+        """
         with self._lock:
             if self._current is not call:
                 return None
+            pool = ThreadPoolExecutor(max_workers=1)
+            try:
+                for _ in self._line:
+                    pool.submit(self._run_next, pool)
+            except RuntimeError:
+                call.abandoned_at = time.monotonic()
+                return None
             self._current = None
             call.note(runs=False)
-            sessions = self._sessions
             self._pool.shutdown(wait=False)
-            self._pool = ThreadPoolExecutor(max_workers=1)
-            for _ in self._line:
-                self._pool.submit(self._run_next, self._pool)
-        return sessions
+            self._pool = pool
+            return self._sessions
 
     def _cancelled(self, call: ThreadCall) -> None:
         with self._lock:
@@ -189,6 +215,7 @@ class SharedThread(Executor):
                 call.note(runs=False)
                 return
             self._current, self._sessions = call, sessions_of_this_thread()
+            self._sessions.are_shared = True
         call.run()
         if has_forked():  # the lock may be held by a thread that is not there, and the pool ends this process
             return

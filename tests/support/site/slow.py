@@ -207,6 +207,12 @@ async def use_shared_thread() -> int:
     return await sync_to_async(os.getpid)()
 
 
+@task
+async def take_the_next() -> None:
+    """Of none."""
+    await sync_to_async(next)(iter(()))
+
+
 @task(takes_context=True, timeout=TIMEOUT_SECONDS, max_attempts=MANY, backoff=at_once)
 async def lock_in_shared_thread(context: TaskContext[Any, Any], word: str) -> int:
     """The call of its first attempt goes on with a row's lock."""
