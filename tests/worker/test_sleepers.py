@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -11,10 +12,10 @@ from psycopg import sql
 
 from django_pgqueue import control, functions
 from django_pgqueue.consumer import polling
-from django_pgqueue.models import Worker
+from django_pgqueue.models import Attempt, Message, Worker
 from tests.support.address import conninfo
 from tests.support.site import jobs
-from tests.support.site.tasks import hold
+from tests.support.site.tasks import hold, nothing
 from tests.support.waiting import wait_until
 from tests.support.watching import asleep, ended, started
 
@@ -117,6 +118,42 @@ def test_a_message_found_by_a_sleeper_begins_after_the_commit_of_its_claim(
     )
     wait_until(lambda: polled(consumer) and statuses, "it has begun")
     assert statuses == ["IDLE"]
+
+
+def test_a_claim_whose_commit_got_no_answer_is_given_back(
+    consume: Consume, monkeypatch: pytest.MonkeyPatch, ears: psycopg.Connection
+) -> None:
+    """Nothing of it has begun, so no other worker has to wait for its lock, and no attempt counts."""
+    consumer = consume(threads=1)
+    wait_until(asleep, "the worker sleeps")
+    committed = consumer.session.transaction
+    without_an_answer: list[str] = []
+
+    @contextmanager
+    def transaction() -> Iterator[None]:
+        with committed():
+            yield
+        if not without_an_answer and ears.execute("select 1 from pgqueue_message where worker is not null").fetchone():
+            without_an_answer.append(consumer.id)
+            consumer.session.connection.close()
+            message = "the answer to the commit is lost"
+            raise psycopg.OperationalError(message)
+
+    def asked_for_work() -> bool:
+        """A look without a poll, after a notification, has no such transaction."""
+        if not Message.objects.exists():
+            ears.execute(  # and so nobody is notified
+                "insert into pgqueue_message (content, task, dequeue_at) values (%s, %s, 0)",
+                ('{"args": [], "kwargs": {}}', nothing.module_path),
+            )
+        return polled(consumer)
+
+    monkeypatch.setattr(consumer.session, "transaction", transaction)
+    wait_until(lambda: asked_for_work() and without_an_answer, "it has claimed")
+    wait_until(
+        lambda: polled(consumer) and not Message.objects.exists(), "the job has run", consumer.settings.lock_seconds / 2
+    )
+    assert set(Attempt.objects.values_list("attempt", "status")) == {(1, "succeeded")}
 
 
 def test_of_several_workers_with_room_one_stays_awake(consume: Consume, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,6 +41,13 @@ class Caution:
         if not isinstance(error, BUSY_ERRORS) and not is_of_the_connection(self.session.connection, error):
             self.limit = 1
 
+    def commits(self, *, worker: str) -> None:
+        """Takes note of a claim in a transaction of several parts: the answer to its commit is still to come."""
+        self._unanswered.add(worker)
+
+    def committed(self, *, worker: str) -> None:
+        self._unanswered.discard(worker)
+
     def claimed(self, found: int, unreadable: int) -> None:
         """Takes note of a claim that has been read."""
         if self.limit is None:

@@ -213,12 +213,15 @@ class Claimer:
             now = time.monotonic()
             if unparks:
                 self.unknown.claimed(len(claimed), room=room)
-            if claimed and alone:
+            if alone:
                 self._begin(claimed, room, asked=began)
+            else:
+                self.caution.commits(worker=self.registration.id)
             self.polling.looked(found=len(claimed) + len(self._unreadable), wanted=wanted, now=now)
             if self.polling.stays_asleep and (prospect is not None or not polls):
                 self.polling.slept_on(prospect, now=now)
-        if claimed and not alone:  # nothing begins before its claim is committed
+        if not alone:  # nothing begins before its claim is committed
+            self.caution.committed(worker=self.registration.id)
             self._begin(claimed, room, asked=began)
         self.caution.claimed(len(claimed), len(self._unreadable))
         seconds = now - began - max(waited_seconds, self._meanwhile_seconds) - self._flush_seconds
@@ -291,6 +294,8 @@ class Claimer:
 
     def _begin(self, claimed: list[Received], room: int, *, asked: float) -> None:
         """``asked``: when the claim was sent.  The locks last from about then, however late the answer came."""
+        if not claimed:
+            return
         self.prefetch.last_progress = time.monotonic()
         self.registration.begins_to_hold(now=self.prefetch.last_progress)
         self.slots.clock.correct(claimed[0].locked_at, asked=asked)
