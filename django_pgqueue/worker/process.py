@@ -348,7 +348,7 @@ class WorkerProcess:
         return min(answer_seconds(), max(LEAVE_SECONDS, self.phase.left_seconds / 2))
 
     def _reconnected(self) -> None:
-        self.registration.reconnected(self.session.statements)
+        self.registration.be_seen_soon()
         self.upkeep.gone.reconnected()
         self.slots.reconnects += 1
         self.reporter.reconnected()

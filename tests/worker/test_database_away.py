@@ -19,6 +19,7 @@ from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker import beside, process
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
+from tests.support.fixtures.consumers import another_transaction
 from tests.support.fixtures.workers import Session
 from tests.support.site import jobs
 from tests.support.site.tasks import hold, hold_on, nothing, write
@@ -194,6 +195,21 @@ def test_jobs_go_on_when_their_own_connections_were_closed_in_between(
             assert ended(task.enqueue(f"{task.name} {number}")).errors == []
         terminate_workers_sessions(session)
     assert len(effects()) == 4
+
+
+def test_a_locked_row_of_a_former_name_keeps_no_job_on_a_connection_from_before(
+    consume: Consume, session: Session
+) -> None:
+    """The worker has reconnected, whether it can delete that row now or later."""
+    consumer = consume(threads=1)
+    session.rows("insert into pgqueue_worker (id, hostname, pid, slots) values ('former', 'host', 1, 1)")
+    with another_transaction() as other:
+        other.execute("select from pgqueue_worker where id = 'former' for update")
+        consumer.registration._former_ids.append("former")
+        session.rows("select pg_terminate_backend(%s)", consumer.session.connection.info.backend_pid)
+        wait_until(lambda: consumer.slots.reconnects, "its jobs connect anew")
+        assert statuses(ended(nothing.enqueue())) == ["succeeded"]
+    wait_until(lambda: not session.rows("select from pgqueue_worker where id = 'former'"), "the row is deleted")
 
 
 def test_a_worker_survives_a_read_only_server(start: Start, diary: Diary, door: Door) -> None:

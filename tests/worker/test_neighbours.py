@@ -26,7 +26,7 @@ from django_pgqueue.worker.claim.caution import Caution
 from django_pgqueue.worker.claim.held import Heartbeats, Held
 from django_pgqueue.worker.process import WorkerProcess
 from django_pgqueue.worker.record.recorder import MAX_REFUSALS, Recorder
-from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Succeeded
+from django_pgqueue.worker.run.outcome import EndedAttempt, Failed, Retried, Succeeded
 from django_pgqueue.worker.run.progress import SharedReports
 from django_pgqueue.worker.settings import WorkerSettings
 from tests.support.address import conninfo
@@ -462,6 +462,20 @@ def test_an_end_whose_row_is_locked_waits_and_the_others_are_written(bench: Benc
     bench.recorder.write_blocked(now=0.0)
     assert set(history().values()) == {"succeeded"}
     assert len(history()) == 20
+
+
+def test_a_signal_of_an_end_whose_row_was_locked_comes_after_its_commit(bench: Bench) -> None:
+    """A receiver that reads the result would find that the job goes on."""
+    [message] = bench.claim(1)
+    found: list[dict[int, str]] = []
+    at = microseconds(NOON)
+    retried = Retried(Error(message="without a further attempt"), 0.0)
+    bench.recorder.add([EndedAttempt(message, retried, at, at, tell=lambda: found.append(history()))], now=0.0)
+    with open_transaction("select from pgqueue_message where id = %s for update", message.id):
+        bench.recorder.write()
+    bench.recorder.write_blocked(now=0.0)
+    assert found == [{message.id: "failed"}]
+    assert bench.statuses == {message.id: "failed"}
 
 
 def test_an_end_of_a_lost_message_is_dropped_while_others_are_locked(bench: Bench) -> None:

@@ -91,13 +91,6 @@ class Registration:
         )
         return self.id
 
-    def reconnected(self, connection: Connection) -> None:
-        """Writes the row soon, and deletes those of former names."""
-        self.be_seen_soon()
-        for name in self._former_ids:
-            functions.worker_gone(connection, name)
-        self._former_ids = []
-
     def be_seen_soon(self) -> None:
         self.next_seen = 0.0
 
@@ -143,6 +136,7 @@ class Registration:
         if self.version is not None:
             functions.worker_version(connection, self.id, self.version)
         self._record_lacks(connection)
+        self._delete_former(connection)
         self.rests = False
         self.on_seen(company)
         if company.misses_one:
@@ -162,6 +156,11 @@ class Registration:
         if lacks or refuses or self._has_lacked:
             functions.worker_lacks(connection, self.id, lacks, refuses)
         self._has_lacked = bool(lacks or refuses)
+
+    def _delete_former(self, connection: Connection) -> None:
+        while self._former_ids:
+            functions.worker_gone(connection, self._former_ids[0])
+            self._former_ids.pop(0)
 
     def announced(self, rests: bool, *, seconds: float) -> None:
         """Takes note that the row says that the worker rests, for so many seconds.  Without a row it says nothing."""

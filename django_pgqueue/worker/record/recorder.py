@@ -198,28 +198,34 @@ class Recorder:
     def _write_unlocked(self, batch: list[EndedAttempt]) -> None:
         """Writes the ends whose rows no session has locked, without a wait."""
         free, locked = batch, set[int]()
+        tells: list[Callable[[], None]] = []
         try:
             with self.session.transaction():
                 locked = functions.message_locked(self.session.statements, [end.message.id for end in batch])
                 free = [end for end in batch if end.message.id not in locked]
-                otherwise = self._record(free)
+                otherwise = self._record(free, announce=tells.append)
         except (psycopg.Error, UnicodeError) as error:
             if is_of_the_connection(self.session.connection, error):
                 raise
-            if is_refused(error) and len(free) > 1:
-                for end in free:
-                    self._write_unlocked([end])
-            elif is_refused(error):
-                self._refused(free[0], error)
-            else:
-                self._block(free, error)
+            self._not_written_unlocked(free, error)
         else:
             self._recorded(free, otherwise)
+            for tell in tells:  # now that others see the ends
+                self.announce(tell)
         if locked:
             self._block(
                 [end for end in batch if end.message.id in locked],
                 "an open transaction of another session has locked its row",
             )
+
+    def _not_written_unlocked(self, free: list[EndedAttempt], error: Exception) -> None:
+        if is_refused(error) and len(free) > 1:
+            for end in free:
+                self._write_unlocked([end])
+        elif is_refused(error):
+            self._refused(free[0], error)
+        else:
+            self._block(free, error)
 
     def _block(self, ends: list[EndedAttempt], reason: Exception | str) -> None:
         """Keeps ends for another try.  An end that is blocked only for a moment is not worth a line."""
@@ -265,10 +271,14 @@ class Recorder:
                 otherwise = {_key(end)[:2]: "failed"} | otherwise
         self._recorded([end], otherwise)
 
-    def _record(self, batch: list[EndedAttempt]) -> dict[tuple[int, int], str]:
+    def _record(
+        self, batch: list[EndedAttempt], *, announce: Callable[[Callable[[], None]], None] | None = None
+    ) -> dict[tuple[int, int], str]:
+        """``announce``: in the place of the recorder's own, in a transaction that goes on."""
         if not batch:
             return {}
-        return record(self.session.statements, batch, worker=batch[0].message.worker, announce=self.announce)
+        worker = batch[0].message.worker
+        return record(self.session.statements, batch, worker=worker, announce=announce or self.announce)
 
     def _recorded(self, batch: list[EndedAttempt], otherwise: dict[tuple[int, int], str]) -> None:
         if self._blocked or self._refusals:
