@@ -104,7 +104,7 @@ def order_worker(
     The worker follows within seconds.  Paused, it claims nothing, and its running jobs go on.  Stopped, it leaves when
     they have ended or its grace is over, with all processes of the same ``manage.py qworker``.  A worker that is
     started again knows nothing of it.  ``by``: the person, shown in the admin.  False: no such worker lives.  Raises
-    InvalidMessage for another order, and for slots that are not from 1 to 1,000.
+    InvalidMessage for another order, and for slots that are no whole number from 1 to 1,000.
 
     >>> order_worker("web-1-4711-0a1b2c3d", "slots", slots=8)  # doctest: +SKIP
     True
@@ -112,8 +112,8 @@ def order_worker(
     if order not in ORDERS or (order == "slots") != (slots is not None):
         message = f"{order!r} with slots={slots!r} is no order: {', '.join(ORDERS)}, and the last one with a number."
         raise InvalidMessage(message)
-    if slots is not None and not 1 <= slots <= MAX_SLOTS:
-        message = f"A worker cannot have {slots} slots: give it 1 to {MAX_SLOTS}."
+    if slots is not None and not (type(slots) is int and 1 <= slots <= MAX_SLOTS):
+        message = f"A worker cannot have {slots!r} slots: give it a whole number from 1 to {MAX_SLOTS:,}."
         raise InvalidMessage(message)
     name = names.name_of("worker", worker)
     with connected(database) as connection:

@@ -73,7 +73,7 @@ def test_an_order_to_a_worker_that_is_gone_says_so() -> None:
     [
         (["worker-1"], "Say what the workers shall do"),
         (["--pause"], "Name the workers that shall follow --pause"),
-        (["--slots", "0", "worker-1"], "A worker cannot have 0 slots: give it 1 to 1000."),
+        (["--slots", "0", "worker-1"], "A worker cannot have 0 slots: give it a whole number from 1 to 1,000."),
     ],
 )
 def test_an_order_that_says_too_little_is_refused(arguments: list[str], problem: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from django_pgqueue import control
+from django_pgqueue.exceptions import InvalidMessage
 from django_pgqueue.models import Worker
 from tests.support.site.tasks import hold, nothing
 from tests.support.waiting import wait_until
@@ -78,6 +80,13 @@ def test_a_worker_gets_more_slots_and_fewer(consume: Consume, diary: Diary) -> N
         diary.allow(f"{name}-1")
     for job in more:
         ended(job)
+
+
+@pytest.mark.parametrize("slots", [0, 1001, 2.5, "8", True])
+def test_a_worker_has_a_whole_number_of_slots(slots: Any) -> None:
+    words = f"A worker cannot have {slots!r} slots: give it a whole number from 1 to 1,000."
+    with pytest.raises(InvalidMessage, match=re.escape(words)):
+        control.order_worker("worker-1", "slots", slots=slots)
 
 
 def test_a_worker_is_stopped_with_its_supervisor(start: Start, diary: Diary) -> None:

@@ -13,14 +13,14 @@ from django_pgqueue.models import Message
 from django_pgqueue.tasks.retry import DEFAULT
 from django_pgqueue.testing import clock, drain
 from tests.support.site import tasks
-from tests.support.site.tasks import fail, fail_with_backoff
+from tests.support.site.tasks import fail, fail_for_minutes, fail_patiently, fail_with_backoff
 from tests.support.waiting import wait_until
 from tests.support.watching import ended, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from django_pgqueue.compat import AnyTaskResult
+    from django_pgqueue.compat import AnyTask, AnyTaskResult
     from django_pgqueue.testing import Clock
     from tests.support.fixtures.consumers import Consume
 
@@ -93,6 +93,13 @@ def test_a_broken_backoff_is_logged_and_falls_back_to_the_usual_one(
     assert seconds_until(result, now) == DEFAULT_WAIT
     assert statuses(result) == ["retried"]
     assert "The backoff of task=tests.support.site.tasks.fail_with_backoff failed" in caplog.text
+
+
+@pytest.mark.parametrize("task", [fail_patiently, fail_for_minutes], ids=["by the exception", "as a timedelta"])
+def test_a_class_of_the_project_s_decides_by_itself(now: Clock, task: AnyTask) -> None:
+    result = task.enqueue()
+    run()
+    assert seconds_until(result, now) == pytest.approx(120, abs=2 * MILLISECOND)
 
 
 @pytest.mark.parametrize("answer", [0, -5, -1e300, "-inf"])

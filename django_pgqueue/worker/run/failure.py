@@ -155,7 +155,7 @@ class Verdict:
 
     def looks_back(self, exception: BaseException) -> bool:
         """Whether it may need the earlier attempts: it counts them, or a backoff of the project's reads the result."""
-        if self._all_attempts_count() and (self.message.attempt == 1 or isinstance(self._backoff, retry.Exponential)):
+        if self._all_attempts_count() and (self.message.attempt == 1 or type(self._backoff) is retry.Exponential):
             return False
         if is_a(exception, Retry):
             return _asked_seconds(exception) is None
@@ -183,9 +183,9 @@ class Verdict:
     def _backoff_seconds(self, exception: BaseException) -> float | None:
         """Returns None if the backoff gives up."""
         backoff = self._backoff
-        if isinstance(backoff, retry.Exponential):
-            return backoff.seconds(attempt=self._attempts_that_count())
         try:
+            if type(backoff) is retry.Exponential:  # a class of the project's may decide by the exception
+                return _number_of_seconds(backoff.seconds(attempt=self._attempts_that_count()))
             wait_seconds = backoff(exception, self.result)
             return None if wait_seconds is None else _number_of_seconds(wait_seconds)
         except Exception as trouble:  # noqa: BLE001

@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection, transaction
 from django.utils import translation
 
 from django_pgqueue import control
-from django_pgqueue.tasks import task
+from django_pgqueue.tasks import Exponential, task
 from tests.support.diary import MAX_WAIT_SECONDS, Diary
 
 if TYPE_CHECKING:
@@ -308,6 +308,30 @@ def backoff_by_argument(exception: BaseException, task_result: Any) -> Any:
             return float(number)
         case seconds:
             return seconds
+
+
+class Patient(Exponential):
+    """Waits as its base does, but for two minutes after a ValueError."""
+
+    def __call__(self, exception: BaseException, task_result: Any) -> float:
+        return 120.0 if isinstance(exception, ValueError) else super().__call__(exception, task_result)
+
+
+@task(max_attempts=4, backoff=Patient(base=3600, jitter=0))
+def fail_patiently() -> None:
+    raise ValueError
+
+
+class InMinutes(Exponential):
+    """Waits for two minutes, as a timedelta."""
+
+    def seconds(self, *, attempt: int) -> Any:
+        return dt.timedelta(minutes=2 * attempt)
+
+
+@task(max_attempts=4, backoff=InMinutes())
+def fail_for_minutes() -> None:
+    raise ValueError
 
 
 @task(max_attempts=4, backoff=backoff_by_argument)
