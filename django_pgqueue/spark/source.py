@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from django_pgqueue.spark.writer import PgQueueStreamWriter, PgQueueWriter
 
 
-def registered(spark: SparkSession) -> SparkSession:
-    """Registers the source ``pgqueue``, makes the session the active one of this thread and returns it."""
-    spark.dataSource.register(PgQueueDataSource)
-    # A write looks its source up in the active session, whichever session made the DataFrame (SparkClassNotFound).
+def registered(spark: SparkSession, source: type[DataSource] | None = None) -> SparkSession:
+    """Registers a source, by default ``pgqueue``, makes the session the active one of this thread and returns it."""
+    # A write looks its source up in the active session, whichever session made the DataFrame (SparkClassNotFound), and
+    # so does a registration: it refuses what another session has.
     spark.createDataFrame([], "nothing int")
+    spark.dataSource.register(source or PgQueueDataSource)
     return spark
 
 

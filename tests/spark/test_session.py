@@ -89,6 +89,13 @@ def test_the_source_is_found_whichever_session_was_active(spark: SparkSession) -
     assert "SparkClassNotFound" not in str(raised.value)
 
 
+def test_the_source_is_registered_in_each_of_several_sessions(spark: SparkSession) -> None:
+    known = [registered(spark), registered(spark.newSession()), registered(spark.newSession())]
+    for one in (*known, *reversed(known)):
+        with pytest.raises(Exception, match="url"):
+            registered(one).read.format("pgqueue").option("url", "").load()
+
+
 def test_a_session_that_runs_is_used(spark: SparkSession) -> None:
     again = sessions_of_spark.start("another name")
     assert again is spark

@@ -185,6 +185,11 @@ class Lake:
         place = self.place / name
         with readable(place):
             table = DeltaTable(place.url, version=number, storage_options=dict(place.options))
+        if table.metadata().partition_columns != ["date"]:
+            message = (
+                f"{place.url} is a Delta table that django_pgqueue did not make. Move it away, or name another folder."
+            )
+            raise NotALake(message)
         if unknown := UNREADABLE.intersection(table.protocol().reader_features or ()):
             message = (
                 f"Another program has given {place.url} the feature {', '.join(sorted(unknown))} of Delta, with which "

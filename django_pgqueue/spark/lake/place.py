@@ -72,6 +72,9 @@ class Place:
         if not path:
             message = "The path of a lake is empty. Name a folder, or a URL."
             raise LakeError(message)
+        if path.startswith("~"):
+            message = f"The path {path!r} begins with ~, which only a shell replaces. Write the whole path of the lake."
+            raise LakeError(message)
         url = str(Path(path).absolute())
         if found := MISTAKEN.search(url):
             message = (

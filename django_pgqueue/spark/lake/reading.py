@@ -17,6 +17,7 @@ from django_pgqueue.spark.lake.lake import Lake, files_of
 from django_pgqueue.spark.lake.place import Place
 from django_pgqueue.spark.lake.schema import HISTORY, SCHEMAS
 from django_pgqueue.spark.schema import arrow
+from django_pgqueue.spark.source import registered
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -68,9 +69,8 @@ def read_files(lake: Lake, table: str, files: Iterable[DataFile], columns: Seque
         # Not as_uri(): Spark takes the path literally and does not decode percent signs.
         read = lake.spark.read.schema(schema).options(**AS_WRITTEN)
         return read.parquet(*(f"file://{place.url}/{path}" for path in paths))
-    lake.spark.dataSource.register(StoredFiles)
     options = {"location": place.url, "secrets": json.dumps(dict(place.options)), "files": json.dumps(paths)}
-    return lake.spark.read.format(StoredFiles.name()).schema(schema).options(**options).load()
+    return registered(lake.spark, StoredFiles).read.format(StoredFiles.name()).schema(schema).options(**options).load()
 
 
 class StoredFiles(DataSource):

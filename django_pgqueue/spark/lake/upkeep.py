@@ -35,6 +35,7 @@ LEASE_SECONDS = 600
 """For which a merge that was killed keeps others from merging."""
 MERGED_BYTES = 256 * 1024 * 1024
 """One commit merges whole days, until about so much: merging those of a first export takes minutes."""
+CHANGE_FEED = "delta.enableChangeDataFeed"
 KEPT_HOURS = 168
 """Time for which a reader may use a version, and a run its files without a commit."""
 
@@ -123,6 +124,8 @@ def erase(lake: Lake, condition: str) -> int:
     """Deletes the attempts that fulfil a condition in SQL, and before them the steps and approvals of their messages;
     then the files that had them.  Older versions are gone too.
     """
+    for name in HISTORY:
+        _refuse_change_feed(lake, name)
     query = f"select id, date, message_id from attempts where {condition}"  # noqa: S608 -- who asks may do all
 
     def selected(attempts: DeltaTable) -> pa.Table:
@@ -137,6 +140,17 @@ def erase(lake: Lake, condition: str) -> int:
     for name in HISTORY[1:]:
         erase_rows(lake, name, messages)
     return erase_rows(lake, "attempts", gone.drop_columns("message_id"))
+
+
+def _refuse_change_feed(lake: Lake, name: str) -> None:
+    """Raises an error if Delta keeps what is deleted from a table, as another program has set it: in files apart."""
+    table = lake.table(name)
+    if table is not None and table.metadata().configuration.get(CHANGE_FEED, "").lower() == "true":
+        message = (
+            f"{lake.root}/{name} has Delta's change data feed, which would keep a copy of the erased rows. Nothing was "
+            f"erased. Set {CHANGE_FEED} to false with the program that has set it, and erase again."
+        )
+        raise LakeError(message)
 
 
 def erase_rows(lake: Lake, name: str, gone: pa.Table) -> int:

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -245,6 +245,18 @@ def log_of(table: Path) -> str:
     return "".join([*checkpoints, *(path.read_text() for path in log.glob("*.json"))])
 
 
+def test_erased_rows_do_not_stay_in_a_change_data_feed(
+    spark: SparkSession, lake: Path, add: Add, connect: Connect
+) -> None:
+    add(connect(), lake, 2)
+    table = DeltaTable(str(lake / "attempts"))
+    for value, refused in (("true", pytest.raises(LakeError, match="keep a copy of the erased rows")), ("false", None)):
+        table.alter.set_table_properties({"delta.enableChangeDataFeed": value}, raise_if_not_exists=False)
+        with refused or nullcontext():
+            assert erase(Lake.open(spark, lake), "true") == 2
+    assert not (lake / "attempts" / "_change_data").exists()
+
+
 def test_merges_and_erasures_go_on_when_another_erasure_has_deleted_their_files(
     spark: SparkSession, lake: Path, add: Add, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -418,6 +430,12 @@ def test_a_table_that_is_not_ours_and_an_address_that_is_none_are_refused(spark:
     ours.alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
     with pytest.raises(LakeError, match=r"the feature deletionVectors of Delta, with which .* drop feature"):
         read_lake(spark, lake.parent / "ours")
+    create(Lake.open_or_new(spark, lake.parent / "mixed").place / "attempts", ATTEMPTS, {"pgqueue.lake_id": "1"})
+    DeltaTable.create(str(lake.parent / "mixed" / "steps"), pl.DataFrame({"id": [1]}).to_arrow().schema)
+    with pytest.raises(NotALake, match="mixed/steps is a Delta table that django_pgqueue did not make"):
+        Lake(spark, lake.parent / "mixed").table("steps")
+    with pytest.raises(LakeError, match="begins with ~, which only a shell replaces"):
+        read_lake(spark, "~/jobs")
     with pytest.raises(LakeError, match="and ftp://data/jobs is neither"):
         read_lake(spark, "ftp://data/jobs")
 
