@@ -91,7 +91,10 @@ def tables(title: str) -> SetupStep:
         if there is None or there.is_outdated:
             for schema, user in functions.hidden_queues(connections[database]):
                 what = f"the user {user} may not use the schema {schema} of {database!r}, where a queue is"
-                return SetupStep(title, what, "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor")
+                remedy = (
+                    "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor. If it is the queue of "
+                )
+                return SetupStep(title, what, f"{remedy}others, run manage.py migrate --database {database}")
             what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
             return SetupStep(title, what, f"Run manage.py migrate --database {database}")
         found.append(f"the queue of {there.version} in {database!r}")

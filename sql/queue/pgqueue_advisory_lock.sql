@@ -12,19 +12,22 @@ as $$
 -- renamed ones, never share one.
 -- Every login of the database may hold the lock, without any right.  So it may save work and waits, but nothing depends
 -- on it: the caller goes on without it.  The functions of the queue call this; clients do not.
--- A transaction may call it 3000 times, and then goes on without: a server has room for some thousands of locks, and
--- without room the transactions of others fail, too.
+-- A transaction that would wait, and go on without, takes 3000 locks, and then does without: a server has room for some
+-- thousands, and without room the transactions of others fail, too.
 declare
-    v_calls integer := coalesce(nullif(current_setting('pgqueue.advisory_locks', true), '')::integer, 0);
+    v_calls integer;
     v_number bigint := hashtextextended('pgqueue_message'::regclass::oid || ' ' || p_what, 0);
     v_lock_timeout text := current_setting('lock_timeout');
     v_wait_ms integer := p_wait_ms;
     v_bound text;
 begin
-    if v_calls >= 3000 then
-        return false;
+    if p_wait_ms > 0 then
+        v_calls := coalesce(nullif(current_setting('pgqueue.advisory_locks', true), '')::integer, 0);
+        if v_calls >= 3000 then
+            return false;
+        end if;
+        perform set_config('pgqueue.advisory_locks', (v_calls + 1)::text, true);
     end if;
-    perform set_config('pgqueue.advisory_locks', (v_calls + 1)::text, true);
     if p_shared and pg_try_advisory_xact_lock_shared(v_number) then
         return true;
     elsif not p_shared and pg_try_advisory_xact_lock(v_number) then

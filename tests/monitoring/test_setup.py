@@ -110,7 +110,10 @@ def test_a_login_that_may_not_use_the_schema_is_not_sent_to_migrate() -> None:
         cursor.execute("set local role pgqueue_test_guest")
     step, remedy, code = said()[-3:]
     assert step.startswith("missing The tables are there: the user pgqueue_test_guest may not use the schema public of")
-    assert remedy.strip() == "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor"
+    assert remedy.strip() == (
+        "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor. If it is the queue of others, run "
+        "manage.py migrate --database default"
+    )
     assert code == "exit 1"
 
 

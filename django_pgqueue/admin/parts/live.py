@@ -85,9 +85,10 @@ def keys(request: HttpRequest) -> list[str]:
 def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonResponse:
     """Returns what a look finds, and how long it took; or a sentence about why it found nothing.
 
-    The messages of a look, such as that about an invalid filter, stand on the open page: the next page has none of it.
+    The messages of a look, such as that about an invalid filter, stand on the open page, and the next page has none of
+    them.  Where the row is gone, the next page is the one that says so.
     """
-    begun, before = time.monotonic(), len(said(request))
+    begun, before, found = time.monotonic(), len(said(request)), dict[str, Any]()
     try:
         with database.about(request):
             found = look()
@@ -96,7 +97,8 @@ def told(request: HttpRequest, look: Callable[[], dict[str, Any]]) -> JsonRespon
     except (OperationalError, InternalError, DataError, ProgrammingError, OutdatedQueue) as error:
         return JsonResponse({"problem": problem_of(error)}, status=400 if isinstance(error, DataError) else 503)
     finally:
-        del said(request)[before:]
+        if "gone" not in found:
+            del said(request)[before:]
     return JsonResponse(found | {"took_ms": round((time.monotonic() - begun) * 1000)})
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext, ngettext
 
-from django_pgqueue.monitoring.overview import counts
 from django_pgqueue.monitoring.overview.capped import Capped
 from django_pgqueue.monitoring.overview.failing_schedules import FAILURES
 from django_pgqueue.monitoring.overview.figure import Figure
@@ -282,7 +281,7 @@ def _paused(whole: Overview) -> Iterator[Alert]:
     queues = _worst_first(one for one in whole.queues if one.paused and one.count.ready)
     if not queues:
         return
-    more = whole.more_queues and len(queues) == counts.QUEUES
+    more = whole.more_queues and all(one.paused or one.count.expired.value for one in whole.queues)
     ready = _ready(queues, more=more)
     names = named([one.name for one in queues], more=more)
     if len(queues) == 1 and (paused := queues[0].paused) is not None:

@@ -148,7 +148,8 @@ def _refuse_change_feed(lake: Lake, name: str) -> None:
     if table is not None and table.metadata().configuration.get(CHANGE_FEED, "").lower() == "true":
         message = (
             f"{lake.root}/{name} has Delta's change data feed, which would keep a copy of the erased rows. Nothing was "
-            f"erased. Set {CHANGE_FEED} to false with the program that has set it, and erase again."
+            f"erased. Set {CHANGE_FEED} to false with the program that has set it, delete the folder _change_data "
+            "there, and erase again."
         )
         raise LakeError(message)
 

@@ -47,6 +47,8 @@ def test_queues_that_are_not_shown_count_as_more(monkeypatch: pytest.MonkeyPatch
     for number in range(8):
         control.pause(f"q{number}", by=None)
     assert texts() == ["5+ queues are paused, q0, q1, q2 and 2+ more: 5+ messages are ready."]
+    control.pause("a", by=None)  # shown, and nothing of it is ready
+    assert texts() == ["4+ queues are paused, q0, q1, q2 and 1+ more: 4+ messages are ready."]
 
 
 def test_queues_that_are_not_shown_may_be_behind_too(noon: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ MUTATIONS = {
     ),
     "a retry is the end of a dependency": Mutation("pgqueue_message_look", "and a.final and", "and"),
     "dependents do not wait for all": Mutation(
-        "pgqueue_message_look", "v_place := width_bucket(p_message.awaited_id - 1, v_ids);", "v_place := 0;"
+        "pgqueue_message_look", "v_place := width_bucket(", "v_place := 0 * width_bucket("
     ),
     "debounce locks what runs": Mutation("pgqueue_message_create_unique", "if v_running or", "if"),
     "a step is recorded without the fence": Mutation("pgqueue_step_record", "and m.attempt = p_attempt", ""),
