@@ -261,6 +261,8 @@ class WorkerProcess:
     def _do_upkeep_if_due(self) -> None:
         claims_nothing = self.phase.is_leaving or self.orders.is_paused
         self.claimer.availability.be_seen_if_due(stopping=claims_nothing)
+        if self.registration.former_ids:
+            self.parts.do("former names", lambda: self.registration.delete_former(self.session.statements))
         if self.phase.is_leaving:
             self.upkeep.leave()
         else:
@@ -380,8 +382,9 @@ class WorkerProcess:
     def _leave(self) -> int:
         self.claimer.give_back.take_back()
         self.slots.stop()
-        again_until = time.monotonic() + LEAVE_AGAIN_SECONDS
+        leave_by, again_until = time.monotonic() + LEAVE_SECONDS / 2, 0.0
         while (error := self._error_of_the_end()) is not None:
+            again_until = again_until or min(time.monotonic() + LEAVE_AGAIN_SECONDS, leave_by)
             if time.monotonic() > again_until or not (self.held and self.session.is_closed):
                 logger.warning("database error worker=%s while leaving: %s", self.id, first_line(error))
                 break

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from django_pgqueue import functions
+from django_pgqueue import control, functions
 from django_pgqueue.consumer import connection as consumer_connection
 from django_pgqueue.models import Attempt, Message
 from django_pgqueue.worker import beside, process
@@ -205,10 +205,12 @@ def test_a_locked_row_of_a_former_name_keeps_no_job_on_a_connection_from_before(
     session.rows("insert into pgqueue_worker (id, hostname, pid, slots) values ('former', 'host', 1, 1)")
     with another_transaction() as other:
         other.execute("select from pgqueue_worker where id = 'former' for update")
-        consumer.registration._former_ids.append("former")
+        consumer.registration.former_ids.append("former")
         session.rows("select pg_terminate_backend(%s)", consumer.session.connection.info.backend_pid)
         wait_until(lambda: consumer.slots.reconnects, "its jobs connect anew")
         assert statuses(ended(nothing.enqueue())) == ["succeeded"]
+        assert control.order_worker(consumer.id, "slots", slots=3)
+        wait_until(lambda: consumer.slots.count == 3, "it follows orders meanwhile")
     wait_until(lambda: not session.rows("select from pgqueue_worker where id = 'former'"), "the row is deleted")
 
 

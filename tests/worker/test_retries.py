@@ -131,15 +131,26 @@ def run(*_: AnyTaskResult) -> list[AnyTaskResult]:
 def test_losses_lengthen_no_wait_and_use_no_attempt(now: Clock) -> None:
     """An operator has killed its workers many times; then it raises, twice."""
     result = fail.using(max_attempts=2).enqueue("x")
-    with connection.cursor() as cursor:
-        for _ in range(8):
-            cursor.execute("select id, attempt from pgqueue_message_dequeue(p_tasks => true, p_worker => 'w')")
-            if (held := cursor.fetchone()) is None:
-                cursor.execute("select id, attempt from pgqueue_quarantine_dequeue(p_worker => 'w')")
-                held = cursor.fetchone()
-            functions.worker_died(connection, "w", ids=[held[0]], attempts=[held[1]], running=[True])
+    lose(8)
     run()
     assert seconds_until(result, now) == DEFAULT_WAIT
     now.advance(HOUR)
     run()
     assert statuses(result) == ["lost"] * 8 + ["retried", "failed"]
+
+
+def test_losses_lengthen_no_wait_of_a_class_with_other_seconds(now: Clock) -> None:
+    result = fail_for_minutes.enqueue()
+    lose(8)
+    run()
+    assert seconds_until(result, now) == pytest.approx(120, abs=2 * MILLISECOND)
+
+
+def lose(times: int) -> None:
+    with connection.cursor() as cursor:
+        for _ in range(times):
+            cursor.execute("select id, attempt from pgqueue_message_dequeue(p_tasks => true, p_worker => 'w')")
+            if (held := cursor.fetchone()) is None:
+                cursor.execute("select id, attempt from pgqueue_quarantine_dequeue(p_worker => 'w')")
+                held = cursor.fetchone()
+            functions.worker_died(connection, "w", ids=[held[0]], attempts=[held[1]], running=[True])

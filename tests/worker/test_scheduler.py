@@ -291,6 +291,21 @@ def test_of_many_that_are_due_a_look_fires_some_and_the_next_look_follows_at_onc
     assert queue.scheduler.next_look > time.monotonic()
 
 
+def test_schedules_that_another_session_has_locked_keep_no_others_waiting(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_scheduler, "MAX_FIRED", 2)
+    for number in range(6):
+        by_hand(f"number {number}", next_at=NINE + number * MINUTE)
+    queue.move_to(NINE + HOUR)
+    with connect("default") as other, other.transaction():
+        other.execute("select from pgqueue_schedule where name <> 'number 5' for update")
+        looks = [names(queue.look()) for _ in range(3)]
+        assert looks == [[], [], ["number 5"]]
+        assert queue.scheduler.next_look > time.monotonic(), "a look that fires nothing has a pause behind it"
+    assert len([name for _ in range(4) for name in names(queue.look())]) == 5
+
+
 def test_a_paused_schedule_waits_and_a_pause_is_not_an_outage(queue: Queue) -> None:
     """What passed meanwhile was not missed: somebody did not want it."""
     by_hand(catch_up="all")

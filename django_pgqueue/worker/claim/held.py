@@ -136,11 +136,12 @@ class Held:
         kept = self._give_up(kept, _unlock, leave_by)
         unstarted = [message for message in messages if message.id in not_begun]
         left = self._give_up(unstarted, functions.message_release, leave_by)
-        for how, ids in (("up", {m.id for m in kept}), ("back", {m.id for m in left})):
+        left_ids = {message.id for message in left}
+        for how, ids in (("up", {message.id for message in kept}), ("back", left_ids)):
             if ids:
                 logger.warning("not given %s count=%s ids=%s: their locks run out", how, len(ids), sorted(ids)[:10])
         for message in unstarted:
-            if message not in left:
+            if message.id not in left_ids:
                 self.forget(message)
 
     def _give_up(self, messages: list[Received], end: Callable[..., object], leave_by: float) -> list[Received]:

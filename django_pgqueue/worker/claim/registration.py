@@ -71,7 +71,8 @@ class Registration:
         self._full_since: float | None = None
         self._has_news_of_others = False
         self._has_lacked = False
-        self._former_ids: list[str] = []
+        self.former_ids: list[str] = []
+        """Names whose rows are still to be deleted."""
 
     def rename(self) -> str:
         """Renames the worker after the server was restarted, another one has taken over, or another database has its
@@ -79,7 +80,7 @@ class Registration:
         end of a message held here can be taken for the end of another one.  Returns the new name.
         """
         before, self.id = self.id, new_id()
-        self._former_ids.append(before)
+        self.former_ids.append(before)
         self.marks.sign_on(self.id)
         self.be_seen_soon()
         self.has_room = self.rests = False
@@ -136,7 +137,6 @@ class Registration:
         if self.version is not None:
             functions.worker_version(connection, self.id, self.version)
         self._record_lacks(connection)
-        self._delete_former(connection)
         self.rests = False
         self.on_seen(company)
         if company.misses_one:
@@ -157,10 +157,11 @@ class Registration:
             functions.worker_lacks(connection, self.id, lacks, refuses)
         self._has_lacked = bool(lacks or refuses)
 
-    def _delete_former(self, connection: Connection) -> None:
-        while self._former_ids:
-            functions.worker_gone(connection, self._former_ids[0])
-            self._former_ids.pop(0)
+    def delete_former(self, connection: Connection) -> None:
+        """Deletes the rows of former names.  Another session may hold one: nothing else waits for that."""
+        while self.former_ids:
+            functions.worker_gone(connection, self.former_ids[0])
+            self.former_ids.pop(0)
 
     def announced(self, rests: bool, *, seconds: float) -> None:
         """Takes note that the row says that the worker rests, for so many seconds.  Without a row it says nothing."""

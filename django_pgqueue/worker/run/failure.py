@@ -155,7 +155,7 @@ class Verdict:
 
     def looks_back(self, exception: BaseException) -> bool:
         """Whether it may need the earlier attempts: it counts them, or a backoff of the project's reads the result."""
-        if self._all_attempts_count() and (self.message.attempt == 1 or type(self._backoff) is retry.Exponential):
+        if self._all_attempts_count() and (self.message.attempt == 1 or _only_counts(self._backoff)):
             return False
         if is_a(exception, Retry):
             return _asked_seconds(exception) is None
@@ -184,7 +184,7 @@ class Verdict:
         """Returns None if the backoff gives up."""
         backoff = self._backoff
         try:
-            if type(backoff) is retry.Exponential:  # a class of the project's may decide by the exception
+            if _only_counts(backoff):
                 return _number_of_seconds(backoff.seconds(attempt=self._attempts_that_count()))
             wait_seconds = backoff(exception, self.result)
             return None if wait_seconds is None else _number_of_seconds(wait_seconds)
@@ -208,6 +208,11 @@ class Verdict:
         """Whether none of them was deferred or lost: each of those would have raised max_attempts by one."""
         is_as_asked = self.asked_attempts is not None and self.message.max_attempts == self.asked_attempts
         return self.message.attempt == 1 or is_as_asked
+
+
+def _only_counts(backoff: retry.Backoff) -> TypeGuard[retry.Exponential]:
+    """Whether it depends on nothing but the number of attempts.  A derived class may decide by the exception."""
+    return isinstance(backoff, retry.Exponential) and type(backoff).__call__ is retry.Exponential.__call__
 
 
 def was_cancelled(exception: BaseException, message: Received, reports: Reports) -> bool:

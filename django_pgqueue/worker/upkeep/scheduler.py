@@ -51,6 +51,8 @@ class Scheduler:
         self.waiting: set[str] = set()
         """Schedules that are not yet as this code declares them."""
         self._busy: dict[str, float] = {}
+        self._missed: set[str] = set()
+        """Overdue schedules that fired nothing when it was their turn, as another session has them: others go first."""
         """When to try again, for schedules that another session has locked."""
         self._told: set[str] = set()
 
@@ -142,16 +144,21 @@ class Scheduler:
         ours = [row for row in known if not row.declared or row.name in (self.declared or ())]
         now = time.monotonic()
         overdue = [row for row in ours if row.next_at <= now_ms and self._busy.get(row.name, 0.0) <= now]
-        some = overdue[:MAX_FIRED]
-        fired = [message_id for row in some for message_id in self._fire(connection, row, now_ms)]
+        overdue.sort(key=lambda row: row.name in self._missed)
+        some, rest = overdue[:MAX_FIRED], overdue[MAX_FIRED:]
+        fired = {row.name: self._fire(connection, row, now_ms) for row in some}
+        self._missed |= {name for name, message_ids in fired.items() if not message_ids}
+        goes_on = any(row.name not in self._missed for row in rest)
+        if not goes_on:  # the next turn begins
+            self._missed = set(fired)
         next_at = min((row.next_at for row in ours if row.next_at > now_ms), default=None)
         wait = LOOK_AGAIN_SECONDS if overdue else LOOK_EVERY_SECONDS
-        if len(some) < len(overdue):
+        if goes_on:
             wait = 0.0
         elif next_at is not None:
             wait = min(wait, (next_at - now_ms) / 1000)
         self.next_look = time.monotonic() + wait
-        return bool(fired)
+        return any(fired.values())
 
     def _fire(self, connection: functions.Connection, row: functions.KnownSchedule, now_ms: int) -> list[int]:
         now, first = EpochDateTime.from_ms(now_ms), EpochDateTime.from_ms(row.next_at)
