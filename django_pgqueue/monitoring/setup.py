@@ -92,9 +92,10 @@ def tables(title: str) -> SetupStep:
             for schema, user in functions.hidden_queues(connections[database]):
                 what = f"the user {user} may not use the schema {schema} of {database!r}, where a queue is"
                 remedy = (
-                    "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor. If it is the queue of "
+                    "Grant usage on it, with a role of sql/roles.sql: see manage.py qdoctor. "
+                    f"If it is the queue of others, run manage.py migrate --database {database}"
                 )
-                return SetupStep(title, what, f"{remedy}others, run manage.py migrate --database {database}")
+                return SetupStep(title, what, remedy)
             what = f"no tables in {database!r}" if there is None else f"the queue of {there.version} in {database!r}"
             return SetupStep(title, what, f"Run manage.py migrate --database {database}")
         found.append(f"the queue of {there.version} in {database!r}")

@@ -51,9 +51,9 @@ class Scheduler:
         self.waiting: set[str] = set()
         """Schedules that are not yet as this code declares them."""
         self._busy: dict[str, float] = {}
+        """When to try again, for schedules that another session has locked."""
         self._missed: set[str] = set()
         """Overdue schedules that fired nothing when it was their turn, as another session has them: others go first."""
-        """When to try again, for schedules that another session has locked."""
         self._told: set[str] = set()
 
     def look_if_due(self, connection: functions.Connection) -> bool:
